@@ -1,0 +1,178 @@
+use std::sync::Arc;
+
+use incrowd_protocol::{
+    BatchSums, Model, ModelParts, ProtocolError, TaskConfig, UpdateRule, triangle,
+};
+use libm::log;
+use thiserror::Error;
+
+use crate::{
+    Ellipsoid, Statistics, algebra,
+    confidence::Setting,
+    mutant::Mutant,
+    statistics::{Noise, believed_keep},
+};
+
+/// Why a release or a saved state is not taken. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum BanditError {
+    /// Not a release of this mechanism.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// Not the next round's release: releases are absorbed in order, each once.
+    #[error("release is of round {found}, must be of round {next}")]
+    Order {
+        /// Round of the release.
+        found: u32,
+        /// Round that comes next.
+        next: u32,
+    },
+    /// Statistics of another task, or damaged.
+    #[error("the statistics are not of this task")]
+    WrongStatistics,
+}
+
+/// What the releases so far say about the parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// V^-1 times the moment.
+    pub theta: Vec<f64>,
+    /// W, packed row by row: V^-1 = W'W.
+    pub width_factor: Vec<f64>,
+    /// The sizes behind the width.
+    pub ellipsoid: Ellipsoid,
+}
+
+/// The bandit of one task.
+#[derive(Debug, Clone)]
+pub struct Bandit {
+    task: Arc<TaskConfig>,
+    statistics: Statistics,
+    mutant: Option<Mutant>,
+}
+
+impl Bandit {
+    /// Before the first release.
+    pub fn new(task: Arc<TaskConfig>) -> Self {
+        let statistics = Statistics::new(task.mechanism());
+        Self {
+            task,
+            statistics,
+            mutant: None,
+        }
+    }
+
+    /// Where it was when `statistics` were written down.
+    pub fn resume(task: Arc<TaskConfig>, statistics: Statistics) -> Result<Self, BanditError> {
+        if !statistics.fits(task.mechanism()) {
+            return Err(BanditError::WrongStatistics);
+        }
+        Ok(Self {
+            task,
+            statistics,
+            mutant: None,
+        })
+    }
+
+    /// The same, broken on purpose.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
+        self.mutant = Some(mutant);
+        self
+    }
+
+    /// What to write down.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Takes the next round's release; gives the new model when the update rule asks for one and V is positive definite.
+    ///
+    /// # Reference
+    /// [GCPP21] Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its appendix.
+    /// # Deviation
+    /// The first release always gives a model: before it there is none, and devices choose uniformly.
+    pub fn absorb(&mut self, sums: &BatchSums) -> Result<Option<Model>, BanditError> {
+        let mechanism = self.task.mechanism();
+        sums.check(mechanism)?;
+        let next = self.statistics.round + 1;
+        if sums.round() != next {
+            return Err(BanditError::Order {
+                found: sums.round(),
+                next,
+            });
+        }
+        let round = mechanism.round(next)?;
+        let keep = believed_keep(round.flip.keep(), self.mutant);
+        self.statistics.add(mechanism, sums, keep, round.bits);
+        Ok(self.publish())
+    }
+
+    fn publish(&mut self) -> Option<Model> {
+        let Estimate {
+            theta,
+            width_factor,
+            ellipsoid,
+        } = self.estimate()?;
+        let due = match (
+            self.task.learner().config().update,
+            self.statistics.published_log_det,
+        ) {
+            (UpdateRule::Determinant { growth }, Some(last)) => {
+                ellipsoid.log_det >= last + log(1.0 + growth)
+            }
+            _ => true,
+        };
+        if !due {
+            return None;
+        }
+        let parts = ModelParts {
+            mechanism: self.statistics.mechanism,
+            version: u64::from(self.statistics.models) + 1,
+            round: self.statistics.round,
+            theta,
+            width_factor,
+            confidence_width: ellipsoid.confidence_width,
+        };
+        // Checked like a device does: what is not finite or not positive definite is not published.
+        let model = parts.check().ok()?;
+        self.statistics.models += 1;
+        self.statistics.published_log_det = Some(ellipsoid.log_det);
+        Some(model)
+    }
+
+    /// Estimate and confidence after the releases so far; none before the first one, or if V is not positive definite in floats.
+    pub fn estimate(&self) -> Option<Estimate> {
+        let mechanism = self.task.mechanism();
+        let d = mechanism.dimension();
+        let setting = Setting {
+            learner: self.task.learner().config(),
+            dimension: d,
+            context_bound: mechanism.context_bound(),
+            round: mechanism.round(self.statistics.round).ok()?,
+            noise: Noise::after(mechanism, self.statistics.round, self.mutant),
+            mutant: self.mutant,
+        };
+        let sizes = setting.sizes();
+        let smallest_of_gram = algebra::smallest_eigenvalue(&self.statistics.gram, d);
+        let ridge = setting.ridge(&sizes, smallest_of_gram);
+        let mut v = self.statistics.gram.clone();
+        (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
+
+        let factor = algebra::cholesky(&v, d)?;
+        let log_det = 2.0
+            * (0..d)
+                .map(|i| log(factor[triangle(i + 1) - 1]))
+                .sum::<f64>();
+        let width_factor = algebra::invert_lower(&factor, d);
+        let theta = algebra::solve(&width_factor, &self.statistics.moment);
+        let ellipsoid = setting.ellipsoid(&sizes, ridge, log_det, smallest_of_gram + ridge.0);
+        Some(Estimate {
+            theta,
+            width_factor,
+            ellipsoid,
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! The three ways to size the confidence ellipsoid; formulas and proof in `docs/confidence.md`.
+
+use incrowd_protocol::{Confidence, LearnerConfig, Round};
+use libm::{cbrt, log, sqrt};
+
+use crate::{
+    mutant::{self, Mutant},
+    statistics::Noise,
+};
+
+/// One-sided 95% quantile of the Tracy-Widom law, real case.
+const TRACY_WIDOM: f64 = 0.9793;
+/// 95% quantile of the standard normal law.
+const NORMAL: f64 = 1.6449;
+
+/// Sizes behind a model's confidence: with them, ||theta - theta*||_V <= `confidence_width`, as far as the mode promises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ellipsoid {
+    /// nu: size of the Gram matrix's noise.
+    pub gram_noise: f64,
+    /// eta: size of the moment's noise; none in the paper's mode, which has it inside the width.
+    pub moment_noise: Option<f64>,
+    /// z: V is at least the true Gram matrix plus z I when the noise is as it should be.
+    pub floor: f64,
+    /// lambda: what is added to the diagonal of the Gram estimate.
+    pub ridge: f64,
+    /// The part of `ridge` that was added because the noise was larger than it should be.
+    pub ridge_shift: f64,
+    /// ln det V.
+    pub log_det: f64,
+    /// lmin(V).
+    pub smallest_eigenvalue: f64,
+    /// beta.
+    pub confidence_width: f64,
+}
+
+/// Noise sizes and ridge of a mode, before the Gram matrix is looked at.
+pub(crate) struct Sizes {
+    gram_noise: f64,
+    moment_noise: Option<f64>,
+    floor: f64,
+    width: Width,
+}
+
+enum Width {
+    /// The common formula, times this factor.
+    Scaled(f64),
+    /// The paper's equation.
+    Paper(f64),
+}
+
+/// What the sizes depend on.
+pub(crate) struct Setting<'a> {
+    pub learner: &'a LearnerConfig,
+    pub dimension: usize,
+    /// L.
+    pub context_bound: f64,
+    /// Newest absorbed round, which is also the number of releases (j).
+    pub round: Round,
+    pub noise: Noise,
+    pub mutant: Option<Mutant>,
+}
+
+impl Setting<'_> {
+    pub fn sizes(&self) -> Sizes {
+        match self.learner.confidence {
+            Confidence::Proven {} => self.proven(),
+            Confidence::Calibrated { exploration } => self.calibrated(exploration),
+            Confidence::Paper { ridge } => self.paper(ridge),
+        }
+    }
+
+    /// ln(3/delta_j), delta_j = delta/(j(j+1)).
+    fn log_failure(&self) -> f64 {
+        let j = f64::from(self.round.number);
+        log(3.0 * j * (j + 1.0) / self.learner.failure_probability)
+    }
+
+    fn proven(&self) -> Sizes {
+        let (d, bound, s) = (
+            self.dimension as f64,
+            self.context_bound,
+            sqrt(self.noise.proxy),
+        );
+        let bias = self.noise.bias;
+        let gram = s * sqrt(2.0 * d * (self.log_failure() + log(2.0 * d))) + d * bias;
+        let moment = s * (sqrt(d) + sqrt(2.0 * self.log_failure())) + sqrt(d) * bias;
+        let (nu, eta) = (bound * bound * gram, bound * moment);
+        Sizes {
+            gram_noise: nu,
+            moment_noise: Some(eta),
+            floor: best_floor(self.learner.parameter_bound, nu, eta),
+            width: Width::Scaled(1.0),
+        }
+    }
+
+    fn calibrated(&self, exploration: f64) -> Sizes {
+        let (d, bound, s) = (
+            self.dimension as f64,
+            self.context_bound,
+            sqrt(self.noise.proxy),
+        );
+        let nu = bound * bound * s * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
+        let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
+        let eta = bound * s * sqrt(d) * (w * sqrt(w));
+        Sizes {
+            gram_noise: nu,
+            moment_noise: Some(eta),
+            floor: nu,
+            width: Width::Scaled(exploration),
+        }
+    }
+
+    /// # Reference
+    /// [GCPP21] Eq. (lambda_reg) and Eq. (confidence_width).
+    /// # Deviation
+    /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for all terms.
+    fn paper(&self, ridge: f64) -> Sizes {
+        let (d, bound) = (self.dimension as f64, self.context_bound);
+        let (t, m, p) = (
+            self.noise.reports,
+            f64::from(self.round.bits),
+            self.round.flip.value(),
+        );
+        let g = log(2.0 * t / self.learner.failure_probability);
+        let root = sqrt(8.0 * t * g);
+        let lambda = root / m + 2.0 * root / ((1.0 - p) * sqrt(m)) + ridge;
+        let noise = 2.0 * sqrt(p * (1.0 - p / 2.0) * t * m * g)
+            + 8.0 * g / 3.0
+            + sqrt(8.0) / m * sqrt(t * g);
+        let width = self.learner.reward_noise * sqrt(8.0 * g + d * log(3.0 + t / lambda))
+            + self.learner.parameter_bound * sqrt(3.0 * 2.0 * bound * bound * lambda)
+            + sqrt(2.0) * d / sqrt(lambda) * noise;
+        let nu = 2.0 * bound * bound * lambda;
+        Sizes {
+            gram_noise: nu,
+            moment_noise: None,
+            floor: nu,
+            width: Width::Paper(width),
+        }
+    }
+
+    /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.
+    pub fn ridge(&self, sizes: &Sizes, smallest_of_gram: f64) -> (f64, f64) {
+        let mut ridge = sizes.gram_noise + sizes.floor;
+        if mutant::is(self.mutant, Mutant::NarrowConfidence) {
+            ridge /= 10.0;
+        }
+        let shift = (sizes.floor - (smallest_of_gram + ridge)).max(0.0);
+        (ridge + shift, shift)
+    }
+
+    /// The whole ellipsoid, once V is known.
+    pub fn ellipsoid(
+        &self,
+        sizes: &Sizes,
+        (ridge, shift): (f64, f64),
+        log_det: f64,
+        smallest: f64,
+    ) -> Ellipsoid {
+        let (nu, z) = (sizes.gram_noise, sizes.floor);
+        let LearnerConfig {
+            reward_noise: sigma,
+            parameter_bound: bound,
+            ..
+        } = *self.learner;
+        let mut eta = sizes.moment_noise.unwrap_or(0.0);
+        if mutant::is(self.mutant, Mutant::NarrowConfidence) {
+            eta = 0.0;
+        }
+        let width = match sizes.width {
+            Width::Paper(width) => width,
+            Width::Scaled(scale) => {
+                let volume = (log_det - self.dimension as f64 * log(z)).max(0.0);
+                let largest = nu + ridge;
+                let reward = sigma * sqrt(2.0 * self.log_failure() + volume);
+                let regulariser = bound * sqrt(largest).min(largest / sqrt(smallest));
+                scale * (reward + regulariser + eta / sqrt(smallest.max(z)))
+            }
+        };
+        Ellipsoid {
+            gram_noise: nu,
+            moment_noise: sizes.moment_noise,
+            floor: z,
+            ridge,
+            ridge_shift: shift,
+            log_det,
+            smallest_eigenvalue: smallest,
+            confidence_width: width,
+        }
+    }
+}
+
+/// The positive root of S^2 z^3 = eta^2 (z + 2 nu), which minimises S sqrt(z + 2 nu) + eta/sqrt(z): Newton's method from above, where it decreases
+/// monotonically.
+fn best_floor(parameter_bound: f64, nu: f64, eta: f64) -> f64 {
+    let ratio = eta / parameter_bound;
+    let square = ratio * ratio;
+    let mut z = (2.0 * nu).max(sqrt(2.0) * ratio);
+    let newton = |z: f64| z - (z * z * z - square * (z + 2.0 * nu)) / (3.0 * z * z - square);
+    let mut next = newton(z);
+    while next < z {
+        z = next;
+        next = newton(z);
+    }
+    z
+}

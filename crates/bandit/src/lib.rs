@@ -1,0 +1,16 @@
+//! The bandit server: released sums to Gram matrix and moment, to confidence, to the next model.
+//!
+//! It never sees a report. Everything it does is post-processing of releases, so no privacy guarantee depends on it. It is
+//! deterministic: the same sums in the same order give the bit-identical model on every machine.
+
+mod algebra;
+mod bandit;
+mod confidence;
+mod mutant;
+mod statistics;
+
+pub use bandit::{Bandit, BanditError, Estimate};
+pub use confidence::Ellipsoid;
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
+pub use statistics::Statistics;

@@ -1,0 +1,95 @@
+//! Golden vectors of `vectors/v1`: models from sums, in all confidence modes.
+
+use std::sync::Arc;
+
+use incrowd_bandit::{Bandit, BanditError};
+use incrowd_protocol::{BatchSums, Learner, Mechanism, Model, Policy, ProtocolError, TaskConfig};
+use serde_json::Value;
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn cases() -> Vec<Value> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/v1/models.json");
+    read(&serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()["cases"])
+}
+
+fn bandit(case: &Value) -> Bandit {
+    let (mechanism, learner): (Mechanism, Learner) = (read(&case["mechanism"]), read(&case["learner"]));
+    Bandit::new(Arc::new(TaskConfig::new(mechanism, learner, Policy::default()).unwrap()))
+}
+
+/// Every entry within 1e-10 of the largest one.
+fn assert_close(found: &[f64], wanted: &[f64], what: &str) {
+    let scale = wanted.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (f, w) in found.iter().zip(wanted) {
+        assert!((f - w).abs() <= 1e-10 * scale, "{what}: {f} instead of {w}");
+    }
+}
+
+#[test]
+fn sums_give_the_models_as_written() {
+    let mut releases = 0;
+    for case in cases().iter().filter(|case| case["error"].is_null()) {
+        let mut bandit = bandit(case);
+        for (j, sums) in case["sums"].as_array().unwrap().iter().enumerate() {
+            let name = format!("{} release {}", case["name"], j + 1);
+            let model = bandit.absorb(&read::<BatchSums>(sums)).unwrap();
+            let wanted: Option<Model> = read(&case["models"][j]);
+            match (&model, &wanted) {
+                (None, None) => {}
+                (Some(model), Some(wanted)) => {
+                    assert_eq!((model.version(), model.round()), (wanted.version(), wanted.round()));
+                    assert_close(model.theta(), wanted.theta(), &name);
+                    assert_close(model.width_factor(), wanted.width_factor(), &name);
+                    assert_close(&[model.confidence_width()], &[wanted.confidence_width()], &name);
+                }
+                _ => panic!("{name}: {model:?} instead of {wanted:?}"),
+            }
+            let ellipsoid = bandit.estimate().unwrap().ellipsoid;
+            for (found, key) in [
+                (Some(ellipsoid.gram_noise), "nu"),
+                (ellipsoid.moment_noise, "eta"),
+                (Some(ellipsoid.floor), "z"),
+                (Some(ellipsoid.ridge), "lambda"),
+                (Some(ellipsoid.ridge_shift), "ridge_shift"),
+                (Some(ellipsoid.log_det), "log_det"),
+                (Some(ellipsoid.smallest_eigenvalue), "smallest_eigenvalue"),
+                (Some(ellipsoid.confidence_width), "beta"),
+            ] {
+                let wanted: Option<f64> = read(&case["diagnostics"][j][key]);
+                assert_eq!(found.is_some(), wanted.is_some(), "{name}: {key}");
+                assert_close(found.as_slice(), wanted.as_slice(), &format!("{name}: {key}"));
+            }
+            releases += 1;
+        }
+    }
+    assert!(releases >= 40, "{releases} releases");
+}
+
+#[test]
+fn bad_sums_are_refused_and_change_nothing() {
+    for case in cases().iter().filter(|case| !case["error"].is_null()) {
+        let mut bandit = bandit(case);
+        for sums in case["sums"].as_array().unwrap() {
+            bandit.absorb(&read::<BatchSums>(sums)).unwrap();
+        }
+        let before = bandit.statistics().clone();
+        let rule = match serde_json::from_value::<BatchSums>(case["sums_bad"].clone()) {
+            Err(error) if error.to_string().starts_with("integer") => "integer",
+            Err(error) => panic!("{}: {error}", case["name"]),
+            Ok(sums) => match bandit.absorb(&sums).unwrap_err() {
+                BanditError::Protocol(ProtocolError::Task) => "mechanism",
+                BanditError::Protocol(ProtocolError::Round { .. }) | BanditError::Order { .. } => "round",
+                BanditError::Protocol(ProtocolError::ReleaseSize { .. }) => "size",
+                BanditError::Protocol(ProtocolError::Length { .. }) => "length",
+                BanditError::Protocol(ProtocolError::Range { .. }) => "range",
+                other => panic!("{}: {other}", case["name"]),
+            },
+        };
+        assert_eq!(rule, case["error"], "{}", case["name"]);
+        assert_eq!(*bandit.statistics(), before, "{}", case["name"]);
+    }
+}

@@ -1,0 +1,30 @@
+//! The device: the only home of raw contexts and rewards.
+//!
+//! It turns an application's data into features ([`FeatureMap`]), picks an action from the published model and answers with one
+//! randomized report ([`Device`]). What leaves it is the report and nothing else.
+//!
+//! Randomness comes from the operating system. Passing a generator is possible only with the feature `simulation`, which no
+//! crate that handles people's data enables.
+
+mod choose;
+mod clip;
+mod coins;
+mod device;
+mod error;
+mod features;
+mod mutant;
+mod participation;
+mod randomizer;
+
+pub use clip::InputProblem;
+pub use device::{Answer, Device};
+pub use error::DeviceError;
+pub use features::{
+    FeatureMap, FeatureMapConfig, FeatureMapError, Features, Field, FieldKind, FieldProblem,
+    Fields, Value,
+};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
+pub use participation::Participation;
+#[cfg(feature = "simulation")]
+pub use randomizer::Randomizer;

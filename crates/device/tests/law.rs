@@ -1,0 +1,266 @@
+//! The exact law of a report, enumerated in rationals, against the paper's encoder and randomizer (R9, R10).
+
+mod tape;
+
+use incrowd_device::{Mutant, Randomizer};
+use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Round, Stage};
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{One, Signed, Zero};
+use proptest::prelude::*;
+use tape::Tape;
+
+fn ratio(numerator: i64, denominator: i64) -> BigRational {
+    BigRational::new(numerator.into(), denominator.into())
+}
+
+/// The exact value of a float.
+fn exact(value: f64) -> BigRational {
+    BigRational::from_float(value).unwrap()
+}
+
+fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
+    let flip = FlipProbability::new(flip.0, flip.1).unwrap();
+    MechanismConfig {
+        dimension,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds: 1, size: 1, bits, flip }],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    }
+    .check()
+    .unwrap()
+}
+
+/// Law of each coordinate's count, from the device's own thresholds.
+fn device_law(
+    mechanism: &Mechanism,
+    mutant: Option<Mutant>,
+    x: &[f64],
+    r: f64,
+) -> Vec<Vec<BigRational>> {
+    let mut randomizer = Randomizer::new(mechanism);
+    if let Some(mutant) = mutant {
+        randomizer = randomizer.with_mutant(mutant);
+    }
+    let round = mechanism.round(1).unwrap();
+    let (thresholds, _) = randomizer.thresholds(&round, x, r);
+    thresholds
+        .chunks(round.bits as usize)
+        .map(|coins| {
+            let chance = |&t: &u32| BigRational::new(t.into(), BigInt::from(1u64 << 32));
+            coins.iter().map(chance).fold(vec![BigRational::one()], |law, one| convolve(&law, &one))
+        })
+        .collect()
+}
+
+/// Law of a count plus one more coin.
+fn convolve(law: &[BigRational], one: &BigRational) -> Vec<BigRational> {
+    let zero = BigRational::one() - one;
+    (0..=law.len())
+        .map(|k| {
+            let stays = law.get(k).map_or_else(BigRational::zero, |p| p * &zero);
+            let grows = k.checked_sub(1).map_or_else(BigRational::zero, |j| &law[j] * one);
+            stays + grows
+        })
+        .collect()
+}
+
+/// [GCPP21] Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu + 1), then each bit is kept with probability 1-p and
+/// replaced by a fair coin with probability p.
+fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
+    let m = i64::from(round.bits);
+    let p = ratio(round.flip.numerator().into(), round.flip.denominator().into());
+    let randomized = |bit: bool| {
+        let kept = if bit { BigRational::one() - &p } else { BigRational::zero() };
+        kept + &p / ratio(2, 1)
+    };
+    let law_of_code = |ones: i64| {
+        (1..=m).fold(vec![BigRational::one()], |law, k| convolve(&law, &randomized(k <= ones)))
+    };
+    values
+        .iter()
+        .map(|v| {
+            let y = v / ratio(2, 1) + ratio(1, 2);
+            let scaled = &y * ratio(m, 1);
+            let mu = scaled.ceil();
+            let partial = &scaled - &mu + BigRational::one();
+            let mu: i64 = mu.to_integer().try_into().unwrap();
+            if mu == 0 {
+                return law_of_code(0);
+            }
+            let (with, without) = (law_of_code(mu), law_of_code(mu - 1));
+            let mix = |(a, b): (&BigRational, &BigRational)| a * &partial + b * (BigRational::one() - &partial);
+            with.iter().zip(&without).map(mix).collect()
+        })
+        .collect()
+}
+
+fn values(x: &[f64], r: f64) -> Vec<BigRational> {
+    let x: Vec<BigRational> = x.iter().map(|&x| exact(x)).collect();
+    let r = exact(r);
+    let mut values: Vec<BigRational> = x.iter().map(|x| x * &r).collect();
+    for i in 0..x.len() {
+        values.extend((0..=i).map(|k| &x[i] * &x[k]));
+    }
+    values
+}
+
+/// Probability of every report: the product over coordinates.
+fn joint(law: &[Vec<BigRational>]) -> Vec<BigRational> {
+    law.iter().fold(vec![BigRational::one()], |joint, coordinate| {
+        joint.iter().flat_map(|p| coordinate.iter().map(move |q| p * q)).collect()
+    })
+}
+
+const DYADIC: [(&[f64], f64); 8] = [
+    (&[1.0], 1.0),
+    (&[-1.0], 0.5),
+    (&[0.625], 0.75),
+    (&[0.0], 0.0),
+    (&[0.5, -0.75], 1.0),
+    (&[-0.125, 0.25], 0.375),
+    (&[0.0, 1.0], 0.25),
+    (&[0.75, 0.5], 0.0),
+];
+
+#[test]
+fn every_report_of_a_dyadic_input_has_exactly_the_papers_probability() {
+    for bits in 1..=3 {
+        for flip in [(1, 2), (1, 4), (7, 8)] {
+            for (x, r) in DYADIC {
+                let mechanism = mechanism(x.len() as u32, bits, flip);
+                let found = joint(&device_law(&mechanism, None, x, r));
+                let wanted = joint(&paper_law(&mechanism.round(1).unwrap(), &values(x, r)));
+                assert_eq!(found, wanted, "m={bits} p={flip:?} x={x:?} r={r}");
+                assert!(found.iter().sum::<BigRational>().is_one());
+            }
+        }
+    }
+}
+
+#[test]
+fn broken_coins_do_not_have_the_papers_law() {
+    for mutant in [Mutant::HalfFlip, Mutant::LastCoordinateBare, Mutant::CoarseThresholds] {
+        let differs = DYADIC.iter().any(|(x, r)| {
+            let mechanism = mechanism(x.len() as u32, 2, (1, 4));
+            let wanted = paper_law(&mechanism.round(1).unwrap(), &values(x, *r));
+            device_law(&mechanism, Some(mutant), x, *r) != wanted
+        });
+        let coarse = mutant == Mutant::CoarseThresholds;
+        assert!(differs || coarse, "{mutant:?} was not noticed");
+    }
+    // These inputs happen to have thresholds of 8 bits; others do not.
+    let mechanism = mechanism(1, 1, (1, 4));
+    let mean = &debiased_means(&mechanism, Some(Mutant::CoarseThresholds), &[0.3], 1.0)[0];
+    assert!((mean - exact(0.3)).abs() > ratio(1, 1000));
+}
+
+/// E[(2 count/m - 1)/c] for each coordinate.
+fn debiased_means(mechanism: &Mechanism, mutant: Option<Mutant>, x: &[f64], r: f64) -> Vec<BigRational> {
+    let round = mechanism.round(1).unwrap();
+    let (n, d) = (i64::from(round.flip.numerator()), i64::from(round.flip.denominator()));
+    let c = ratio(d - n, d);
+    let mean = |law: &Vec<BigRational>| -> BigRational {
+        law.iter().enumerate().map(|(k, p)| p * ratio(k as i64, 1)).sum()
+    };
+    let debias = |law| (mean(law) * ratio(2, i64::from(round.bits)) - BigRational::one()) / &c;
+    device_law(mechanism, mutant, x, r).iter().map(debias).collect()
+}
+
+#[test]
+fn the_debiased_mean_of_a_dyadic_input_is_the_input() {
+    for bits in 1..=3 {
+        for (x, r) in DYADIC {
+            let mechanism = mechanism(x.len() as u32, bits, (1, 4));
+            assert_eq!(debiased_means(&mechanism, None, x, r), values(x, r));
+            let coarse = debiased_means(&mechanism, Some(Mutant::HalfFlip), x, r);
+            assert!(coarse != values(x, r) || values(x, r).iter().all(Zero::is_zero));
+        }
+    }
+}
+
+fn input() -> impl Strategy<Value = (Vec<f64>, f64)> {
+    (1usize..=2).prop_flat_map(|d| {
+        (prop::collection::vec(-0.7..0.7f64, d), 0.0..=1.0f64)
+    })
+}
+
+proptest! {
+    /// Within 2^-30/c of the input, for any input and flip probability.
+    #[test]
+    fn the_debiased_mean_is_within_the_stated_quantisation((x, r) in input(), bits in 1u32..=3, kept in 1u32..997) {
+        let mechanism = mechanism(x.len() as u32, bits, (997 - kept, 997));
+        let bound = ratio(1, 1 << 30) / ratio(kept.into(), 997);
+        let means = debiased_means(&mechanism, None, &x, r);
+        for (mean, value) in means.iter().zip(values(&x, r)) {
+            prop_assert!((mean - value).abs() < bound);
+        }
+    }
+
+    /// R9: the largest probability ratio of two inputs is at most ((1+c)/(1-c))^(m D), exactly, for all reports.
+    #[test]
+    fn no_report_is_much_likelier_under_one_input(
+        (x, r) in input(), other in prop::collection::vec(-1e3..1e3f64, 2), s in -2.0..2.0f64, bits in 1u32..=3, kept in 1u32..997,
+    ) {
+        let d = x.len();
+        let mechanism = mechanism(d as u32, bits, (997 - kept, 997));
+        let one = ratio(997 + i64::from(kept), 997 - i64::from(kept));
+        let bound = num_traits::pow(one, bits as usize * mechanism.coordinates());
+        let (a, b) = (device_law(&mechanism, None, &x, r), device_law(&mechanism, None, &other[..d], s));
+        let largest = |a: &[Vec<BigRational>], b: &[Vec<BigRational>]| -> BigRational {
+            a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(p, q)| p / q).max().unwrap()).product()
+        };
+        prop_assert!(largest(&a, &b) <= bound);
+        prop_assert!(largest(&b, &a) <= bound);
+    }
+}
+
+#[test]
+fn a_coordinate_that_is_not_randomized_has_no_bounded_ratio() {
+    let mechanism = mechanism(1, 2, (1, 2));
+    let law = |x| device_law(&mechanism, Some(Mutant::LastCoordinateBare), &[x], 1.0);
+    let (a, b) = (law(1.0), law(0.1));
+    let impossible = a.iter().zip(&b).any(|(a, b)| a.iter().zip(b).any(|(p, q)| p > &ratio(1, 2) && q < &ratio(1, 1 << 30)));
+    assert!(impossible);
+}
+
+proptest! {
+    /// R10: a coin is 1 exactly when the 32-bit integer made of its bytes is below the threshold, at the boundary too.
+    #[test]
+    fn a_coin_is_an_integer_comparison(x in -1.0..1.0f64, r in 0.0..1.0f64, offsets in prop::array::uniform2(-300i64..300), words in any::<[u32; 2]>(), near in any::<[bool; 2]>()) {
+        let mechanism = mechanism(1, 1, (3, 7));
+        prop_assert_eq!(wrong_coins(&mechanism, None, x, r, offsets, words, near), 0);
+    }
+}
+
+/// Coins of a report that are not U < T, for U near the threshold or anywhere.
+fn wrong_coins(
+    mechanism: &Mechanism, mutant: Option<Mutant>, x: f64, r: f64, offsets: [i64; 2], words: [u32; 2], near: [bool; 2],
+) -> usize {
+    let round = mechanism.round(1).unwrap();
+    let mut randomizer = Randomizer::new(mechanism);
+    if let Some(mutant) = mutant {
+        randomizer = randomizer.with_mutant(mutant);
+    }
+    let thresholds = randomizer.thresholds(&round, &[x], r).0.to_vec();
+    let uniform: Vec<u32> = (0..2)
+        .map(|i| if near[i] { (i64::from(thresholds[i]) + offsets[i]) as u32 } else { words[i] })
+        .collect();
+    let tied = |i: &usize| uniform[*i] >> 24 == thresholds[*i] >> 24;
+    let mut bytes: Vec<u8> = uniform.iter().map(|u| (u >> 24) as u8).collect();
+    bytes.extend((0..2).filter(tied).flat_map(|i| uniform[i].to_be_bytes()[1..].to_vec()));
+    let (used, mut tape) = (bytes.len(), Tape::new(bytes));
+    let (counts, _) = randomizer.randomize(&round, &[x], r, &mut tape);
+    let wrong = (0..2).filter(|&i| (counts[i] == 1) != (uniform[i] < thresholds[i])).count();
+    wrong + usize::from(mutant.is_none() && tape.used() != used)
+}
+
+#[test]
+fn coins_that_skip_ties_are_noticed() {
+    let mechanism = mechanism(1, 1, (3, 7));
+    let wrong = wrong_coins(&mechanism, Some(Mutant::TiesAreZero), 0.3, 0.5, [-1, -1], [0, 0], [true, true]);
+    assert!(wrong > 0);
+}

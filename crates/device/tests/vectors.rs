@@ -1,0 +1,120 @@
+//! Golden vectors of `vectors/v1`: thresholds, reports from given random bytes, feature maps.
+
+mod tape;
+
+use std::sync::Arc;
+
+use incrowd_device::{Device, FeatureMap, FeatureMapError, Fields, InputProblem, Randomizer};
+use incrowd_protocol::{Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig};
+use serde_json::Value;
+use tape::Tape;
+
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn cases(file: &str) -> Vec<Value> {
+    let path = format!("{}/../../vectors/v1/{file}.json", env!("CARGO_MANIFEST_DIR"));
+    read(&serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()["cases"])
+}
+
+/// A number, or one of the strings for what JSON has no numbers for.
+fn float(value: &Value) -> f64 {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(float).collect()
+}
+
+fn problem_name(problem: Option<InputProblem>) -> Value {
+    match problem {
+        None => Value::Null,
+        Some(InputProblem::Dimension(_)) => "dimension".into(),
+        Some(InputProblem::NotFinite) => "not_finite".into(),
+        Some(InputProblem::Norm) => "norm".into(),
+        Some(InputProblem::Reward) => "reward".into(),
+        Some(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn thresholds_are_as_written() {
+    for case in cases("thresholds") {
+        let bits = read(&case["bits"]);
+        let mechanism = MechanismConfig {
+            dimension: read(&case["dimension"]),
+            context_bound: read(&case["context_bound"]),
+            schedule: vec![Stage { rounds: 1, size: 1, bits, flip: read(&case["flip"]) }],
+            grace: 0,
+            central_delta: 1e-6,
+            participations: 1,
+            honest_fraction: 1.0,
+        }
+        .check()
+        .unwrap();
+        let mut randomizer = Randomizer::new(&mechanism);
+        let round = mechanism.round(1).unwrap();
+        let (thresholds, problem) =
+            randomizer.thresholds(&round, &floats(&case["x"]), float(&case["reward"]));
+        let wanted: Vec<Vec<u32>> = read(&case["thresholds"]);
+        assert_eq!(thresholds, wanted.concat(), "{}", case["name"]);
+        assert_eq!(problem_name(problem), case["problem"], "{}", case["name"]);
+    }
+}
+
+#[test]
+fn reports_from_given_bytes_are_as_written() {
+    for case in cases("reports").iter().filter(|case| case["error"].is_null()) {
+        let mechanism: Mechanism = read(&case["mechanism"]);
+        let task = TaskConfig::new(mechanism.clone(), Learner::default(), Policy::default()).unwrap();
+        let mut tape = Tape::new(hex::decode(case["random"].as_str().unwrap()).unwrap());
+        let mut device = Device::simulated(Arc::new(task), &mut tape);
+        let (x, reward) = (floats(&case["x"]), float(&case["reward"]));
+        let answer = device.report(read(&case["round"]), &x, reward).unwrap();
+        let bytes = answer.report.encode(&mechanism).unwrap();
+        assert_eq!(hex::encode(bytes), case["report"], "{}", case["name"]);
+        assert_eq!(problem_name(answer.problem), case["problem"], "{}", case["name"]);
+        drop(device);
+        assert_eq!(tape.used() as u64, case["bytes_used"], "{}", case["name"]);
+    }
+}
+
+#[test]
+fn feature_maps_are_as_written() {
+    for case in cases("features") {
+        match (case["error"].as_str(), serde_json::from_value::<FeatureMap>(case["map"].clone())) {
+            (None, Ok(map)) => {
+                let (context, action): (Fields, Fields) = (read(&case["context"]), read(&case["action"]));
+                let features = map.features(&context, &action);
+                let wanted = floats(&case["x"]);
+                assert_eq!(features.x.len(), wanted.len(), "{}", case["name"]);
+                assert_eq!(features.x.len(), map.dimension());
+                for (found, wanted) in features.x.iter().zip(&wanted) {
+                    let close = (found - wanted).abs() <= 1e-12 * map.context_bound();
+                    assert!(close, "{}: {found} instead of {wanted}", case["name"]);
+                }
+                let norm = features.x.iter().map(|x| x * x).sum::<f64>().sqrt();
+                assert!(norm <= map.context_bound() * (1.0 + 1e-12), "{}", case["name"]);
+                let mut problems: Vec<&str> = features.problems.iter().map(|p| p.field()).collect();
+                problems.sort_unstable();
+                assert_eq!(problems, read::<Vec<String>>(&case["problems"]), "{}", case["name"]);
+            }
+            (Some(rule), Err(_)) => {
+                let config = serde_json::from_value(case["map"].clone());
+                let config: incrowd_device::FeatureMapConfig = config.unwrap();
+                let found = match config.check().unwrap_err() {
+                    FeatureMapError::DuplicateName(_) => "duplicate name",
+                    FeatureMapError::UnknownInteractionField(..) => "unknown interaction field",
+                    FeatureMapError::Range(_) => "range",
+                    FeatureMapError::Values(_) => "values",
+                    FeatureMapError::Buckets(..) => "buckets",
+                    FeatureMapError::Dimension(_) => "size",
+                    other => panic!("{other}"),
+                };
+                assert_eq!(found, rule, "{}", case["name"]);
+            }
+            (_, result) => panic!("{}: {result:?}", case["name"]),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+use thiserror::Error;
+
+/// A rule of `docs/formats.md` that an input violates, with the value and what is allowed.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// `dimension` is out of range.
+    #[error("dimension is {0}, must be from 1 to 1000")]
+    Dimension(u32),
+    /// `context_bound` is out of range.
+    #[error("context_bound is {0}, must be from 1e-100 to 1e100")]
+    ContextBound(f64),
+    /// The schedule has too few or too many stages, or two equal neighbours.
+    #[error("schedule {0}")]
+    Schedule(&'static str),
+    /// A stage has no rounds, or all stages together have too many.
+    #[error("rounds are {0}, must be at least 1 in each stage and at most 4294967294 in all")]
+    Rounds(u64),
+    /// A batch of no reports.
+    #[error("size is {0}, must be from {1} to 4294967295")]
+    Size(u32, u32),
+    /// `bits` is out of range for the dimension.
+    #[error(
+        "bits is {0}, must be from 1 to 4095, with at most 2^24 coins in a report of dimension {1}"
+    )]
+    Bits(u32, u32),
+    /// The flip probability is no fraction in lowest terms strictly between 0 and 1.
+    #[error(
+        "flip is {0:?}, must be \"numerator/denominator\" in lowest terms, above 0 and below 1, denominator at most 4294967295"
+    )]
+    Flip(String),
+    /// `grace` is out of range.
+    #[error("grace is {0}, must be from 0 to 1000")]
+    Grace(u32),
+    /// `central_delta` is no probability.
+    #[error("central_delta is {0}, must be above 0 and below 1")]
+    CentralDelta(f64),
+    /// `participations` is zero.
+    #[error("participations is {0}, must be from 1 to 4294967295")]
+    Participations(u32),
+    /// `honest_fraction` is out of range.
+    #[error("honest_fraction is {0}, must be above 0 and at most 1")]
+    HonestFraction(f64),
+    /// A growing schedule cannot be made from these numbers.
+    #[error(
+        "growth is {0}, must be at least 1 and finite, with a horizon no smaller than the first batch"
+    )]
+    Growth(f64),
+
+    /// `parameter_bound` (S) is not positive and finite.
+    #[error("parameter_bound is {0}, must be above 0 and finite")]
+    ParameterBound(f64),
+    /// `reward_noise` (sigma) is not positive and finite.
+    #[error("reward_noise is {0}, must be above 0 and finite")]
+    RewardNoise(f64),
+    /// `failure_probability` is no probability.
+    #[error("failure_probability is {0}, must be above 0 and below 1")]
+    FailureProbability(f64),
+    /// `exploration` is out of range.
+    #[error("exploration is {0}, must be from 0 to 100")]
+    Exploration(f64),
+    /// `ridge` is not positive and finite.
+    #[error("ridge is {0}, must be above 0 and finite")]
+    Ridge(f64),
+    /// The determinant rule's `growth` is not positive and finite.
+    #[error("growth of the determinant is {0}, must be above 0 and finite")]
+    DeterminantGrowth(f64),
+    /// The scale of the `sampled` selection is out of range.
+    #[error("scale is {0}, must be from 0 to 100")]
+    Scale(f64),
+
+    /// Fewer bytes than the format needs.
+    #[error("report has {found} bytes, must have {needed}")]
+    Short {
+        /// Bytes found.
+        found: usize,
+        /// Bytes needed (the header alone when the round is not known yet).
+        needed: usize,
+    },
+    /// More bytes than the format has.
+    #[error("report has {found} bytes, must have {needed}")]
+    Long {
+        /// Bytes found.
+        found: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+    /// Another version of the format.
+    #[error("report has version {0}, must be 1")]
+    Version(u8),
+    /// A report for another mechanism.
+    #[error("report is for another mechanism")]
+    Task,
+    /// A round that the schedule does not have.
+    #[error("round is {round}, must be from 1 to {last}")]
+    Round {
+        /// The round found.
+        round: u32,
+        /// The last round of the schedule.
+        last: u32,
+    },
+    /// A count above the number of bits per coordinate.
+    #[error("count of coordinate {coordinate} is above {bits}")]
+    Count {
+        /// Index of the coordinate.
+        coordinate: usize,
+        /// Largest count allowed.
+        bits: u32,
+    },
+    /// Padding bits that are not zero.
+    #[error("padding bits must be zero")]
+    Padding,
+
+    /// A number of entries that does not fit the dimension.
+    #[error("{what} has {found} entries, must have {needed}")]
+    Length {
+        /// Which list.
+        what: &'static str,
+        /// Entries found.
+        found: usize,
+        /// Entries needed.
+        needed: usize,
+    },
+    /// A batch size that is not the schedule's.
+    #[error("release of round {round} has size {found}, must be {needed}")]
+    ReleaseSize {
+        /// The round.
+        round: u32,
+        /// Size found.
+        found: u32,
+        /// Size of the schedule.
+        needed: u32,
+    },
+    /// A sum larger than all reports together can make it.
+    #[error("sum of coordinate {coordinate} is {found}, must be at most {limit}")]
+    Range {
+        /// Index of the coordinate.
+        coordinate: usize,
+        /// Sum found.
+        found: u64,
+        /// Batch size times bits.
+        limit: u64,
+    },
+    /// A model entry that is NaN or infinite.
+    #[error("{0} of the model must be finite")]
+    NotFinite(&'static str),
+    /// A model whose width factor has no positive diagonal: no positive definite matrix has it.
+    #[error("the width factor's diagonal must be positive")]
+    NotPositiveDefinite,
+    /// A negative confidence width.
+    #[error("confidence_width is {0}, must be at least 0")]
+    ConfidenceWidth(f64),
+}

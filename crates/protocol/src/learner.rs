@@ -1,0 +1,119 @@
+use serde::{Deserialize, Serialize};
+
+use crate::ProtocolError;
+
+/// How wide the bandit believes its error to be; see `docs/confidence.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Confidence {
+    /// The paper's equations with the slips repaired that can be without changing them; for reproduction, does not cover at small c.
+    Paper {
+        /// The paper's lambda, above 0.
+        ridge: f64,
+    },
+    /// Covers the true parameter at every release with probability at least 1 - `failure_probability`; wide.
+    Proven {},
+    /// Widths from the law of the noise, scaled; the one to use.
+    Calibrated {
+        /// Factor on the width, 0 to 100.
+        exploration: f64,
+    },
+}
+
+/// When a release becomes a new model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum UpdateRule {
+    /// When det V has grown by the factor 1 + `growth` since the last model (the paper's Algorithm 1).
+    Determinant {
+        /// The paper's eta, above 0.
+        growth: f64,
+    },
+    /// At every release (the paper's FixedBatchedShuffling-LinUCB).
+    EveryBatch {},
+}
+
+/// The unchecked form of a [`Learner`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearnerConfig {
+    /// Bound on the norm of the true parameter (S), above 0.
+    pub parameter_bound: f64,
+    /// Sub-Gaussian size of the reward noise (sigma), above 0; 1/2 is always valid for rewards in [0, 1].
+    pub reward_noise: f64,
+    /// Probability that the confidence fails (the paper's delta), above 0 and below 1.
+    pub failure_probability: f64,
+    /// How wide the confidence is.
+    pub confidence: Confidence,
+    /// When a release becomes a new model.
+    pub update: UpdateRule,
+}
+
+impl Default for LearnerConfig {
+    /// Calibrated widths with exploration 0.2, the determinant rule with growth 0.5, S = 1, sigma = 1/2, delta = 0.05.
+    fn default() -> Self {
+        Self {
+            parameter_bound: 1.0,
+            reward_noise: 0.5,
+            failure_probability: 0.05,
+            confidence: Confidence::Calibrated { exploration: 0.2 },
+            update: UpdateRule::Determinant { growth: 0.5 },
+        }
+    }
+}
+
+impl LearnerConfig {
+    /// The valid learner, or the first rule that is violated.
+    pub fn check(self) -> Result<Learner, ProtocolError> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if !positive(self.parameter_bound) {
+            return Err(ProtocolError::ParameterBound(self.parameter_bound));
+        }
+        if !positive(self.reward_noise) {
+            return Err(ProtocolError::RewardNoise(self.reward_noise));
+        }
+        if !(self.failure_probability > 0.0 && self.failure_probability < 1.0) {
+            return Err(ProtocolError::FailureProbability(self.failure_probability));
+        }
+        match self.confidence {
+            Confidence::Paper { ridge } if !positive(ridge) => {
+                return Err(ProtocolError::Ridge(ridge));
+            }
+            Confidence::Calibrated { exploration } if !(0.0..=100.0).contains(&exploration) => {
+                return Err(ProtocolError::Exploration(exploration));
+            }
+            _ => {}
+        }
+        match self.update {
+            UpdateRule::Determinant { growth } if !positive(growth) => {
+                Err(ProtocolError::DeterminantGrowth(growth))
+            }
+            _ => Ok(Learner(self)),
+        }
+    }
+}
+
+/// Valid parameters of the bandit. They are post-processing: no privacy guarantee depends on them.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "LearnerConfig", into = "LearnerConfig")]
+pub struct Learner(LearnerConfig);
+
+impl Learner {
+    /// The parameters, all within their ranges.
+    pub fn config(&self) -> &LearnerConfig {
+        &self.0
+    }
+}
+
+impl TryFrom<LearnerConfig> for Learner {
+    type Error = ProtocolError;
+    fn try_from(config: LearnerConfig) -> Result<Self, ProtocolError> {
+        config.check()
+    }
+}
+
+impl From<Learner> for LearnerConfig {
+    fn from(learner: Learner) -> Self {
+        learner.0
+    }
+}

@@ -1,0 +1,40 @@
+//! What crosses a wire in incrowd, and nothing else: no randomness, clock or I/O.
+//!
+//! A task is described by a [`TaskConfig`], whose [`Mechanism`] fixes everything a privacy guarantee depends on. Devices send
+//! [`Report`]s, the shuffler releases [`BatchSums`], the bandit publishes [`Model`]s. The formats are specified in
+//! `docs/formats.md`.
+//!
+//! Parameters come as plain structs with public fields ([`MechanismConfig`], [`LearnerConfig`], ...) whose `check` gives
+//! the valid type with private fields ([`Mechanism`], [`Learner`], ...). Only valid types have behaviour, and deserialising goes
+//! through `check`.
+
+mod error;
+mod fraction;
+mod learner;
+mod mechanism;
+mod model;
+mod report;
+mod schedule;
+mod sums;
+mod task;
+mod wire;
+
+pub use error::ProtocolError;
+pub use fraction::FlipProbability;
+pub use learner::{Confidence, Learner, LearnerConfig, UpdateRule};
+pub use mechanism::{Mechanism, MechanismConfig, MechanismHash};
+pub use model::{Model, ModelParts};
+pub use report::{Report, ReportId};
+pub use schedule::{MAX_BITS, Round, Schedule, Stage};
+pub use sums::BatchSums;
+pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
+
+/// Number of coordinates of a report in dimension `d`: D = d(d+3)/2, d for the moment and d(d+1)/2 for the Gram matrix.
+pub const fn coordinates(dimension: usize) -> usize {
+    dimension * (dimension + 3) / 2
+}
+
+/// Number of entries of a packed lower triangle of a `d` by `d` matrix, row by row.
+pub const fn triangle(dimension: usize) -> usize {
+    dimension * (dimension + 1) / 2
+}

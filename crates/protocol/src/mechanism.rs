@@ -1,0 +1,222 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{ProtocolError, Round, Schedule, Stage, coordinates};
+
+/// The unchecked form of a [`Mechanism`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MechanismConfig {
+    /// Dimension of the contexts (d), 1 to 1000.
+    pub dimension: u32,
+    /// Largest Euclidean norm of a context (L), 1e-100 to 1e100.
+    pub context_bound: f64,
+    /// The public plan of all batches.
+    pub schedule: Vec<Stage>,
+    /// Rounds a report may be late, 0 to 1000.
+    pub grace: u32,
+    /// Delta of the central guarantee, above 0 and below 1.
+    pub central_delta: f64,
+    /// Reports one device may send in the life of the task (k), at least 1.
+    pub participations: u32,
+    /// Share of every batch that is surely not the adversary's (h), above 0 and at most 1.
+    pub honest_fraction: f64,
+}
+
+impl MechanismConfig {
+    /// The valid mechanism, or the first rule that is violated.
+    pub fn check(self) -> Result<Mechanism, ProtocolError> {
+        if self.dimension == 0 || self.dimension > 1000 {
+            return Err(ProtocolError::Dimension(self.dimension));
+        }
+        if !(self.context_bound >= 1e-100 && self.context_bound <= 1e100) {
+            return Err(ProtocolError::ContextBound(self.context_bound));
+        }
+        let schedule = Schedule::new(self.schedule, self.dimension)?;
+        if self.grace > 1000 {
+            return Err(ProtocolError::Grace(self.grace));
+        }
+        if !(self.central_delta > 0.0 && self.central_delta < 1.0) {
+            return Err(ProtocolError::CentralDelta(self.central_delta));
+        }
+        if self.participations == 0 {
+            return Err(ProtocolError::Participations(0));
+        }
+        if !(self.honest_fraction > 0.0 && self.honest_fraction <= 1.0) {
+            return Err(ProtocolError::HonestFraction(self.honest_fraction));
+        }
+        let mut mechanism = Mechanism {
+            dimension: self.dimension,
+            context_bound: self.context_bound,
+            schedule,
+            grace: self.grace,
+            central_delta: self.central_delta,
+            participations: self.participations,
+            honest_fraction: self.honest_fraction,
+            hash: MechanismHash([0; 32]),
+        };
+        mechanism.hash = mechanism.digest();
+        Ok(mechanism)
+    }
+}
+
+/// Everything a privacy guarantee depends on. Its [`hash`](Mechanism::hash) is what a certificate and a task id are about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "MechanismConfig", into = "MechanismConfig")]
+pub struct Mechanism {
+    dimension: u32,
+    context_bound: f64,
+    schedule: Schedule,
+    grace: u32,
+    central_delta: f64,
+    participations: u32,
+    honest_fraction: f64,
+    hash: MechanismHash,
+}
+
+impl Mechanism {
+    /// Dimension of the contexts (d).
+    pub fn dimension(&self) -> usize {
+        self.dimension as usize
+    }
+
+    /// Coordinates of a report (D).
+    pub fn coordinates(&self) -> usize {
+        coordinates(self.dimension())
+    }
+
+    /// Largest Euclidean norm of a context (L).
+    pub fn context_bound(&self) -> f64 {
+        self.context_bound
+    }
+
+    /// The public plan of all batches.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The round with this number.
+    pub fn round(&self, number: u32) -> Result<Round, ProtocolError> {
+        self.schedule.round(number)
+    }
+
+    /// Rounds a report may be late.
+    pub fn grace(&self) -> u32 {
+        self.grace
+    }
+
+    /// Delta of the central guarantee.
+    pub fn central_delta(&self) -> f64 {
+        self.central_delta
+    }
+
+    /// Reports one device may send in the life of the task (k).
+    pub fn participations(&self) -> u32 {
+        self.participations
+    }
+
+    /// Share of every batch that is surely not the adversary's (h).
+    pub fn honest_fraction(&self) -> f64 {
+        self.honest_fraction
+    }
+
+    /// SHA-256 over the canonical bytes of `docs/formats.md`.
+    pub fn hash(&self) -> MechanismHash {
+        self.hash
+    }
+
+    fn digest(&self) -> MechanismHash {
+        let mut hasher = Sha256::new();
+        hasher.update(b"incrowd/mechanism/v1\0");
+        hasher.update(self.dimension.to_be_bytes());
+        hasher.update(self.context_bound.to_be_bytes());
+        hasher.update(self.grace.to_be_bytes());
+        hasher.update(self.central_delta.to_be_bytes());
+        hasher.update(self.participations.to_be_bytes());
+        hasher.update(self.honest_fraction.to_be_bytes());
+        hasher.update((self.schedule.stages().len() as u32).to_be_bytes());
+        for stage in self.schedule.stages() {
+            let flip = stage.flip;
+            for word in [
+                stage.rounds,
+                stage.size,
+                stage.bits,
+                flip.numerator(),
+                flip.denominator(),
+            ] {
+                hasher.update(word.to_be_bytes());
+            }
+        }
+        MechanismHash(hasher.finalize().into())
+    }
+}
+
+impl TryFrom<MechanismConfig> for Mechanism {
+    type Error = ProtocolError;
+    fn try_from(config: MechanismConfig) -> Result<Self, ProtocolError> {
+        config.check()
+    }
+}
+
+impl From<Mechanism> for MechanismConfig {
+    fn from(mechanism: Mechanism) -> Self {
+        Self {
+            dimension: mechanism.dimension,
+            context_bound: mechanism.context_bound,
+            schedule: mechanism.schedule.stages().to_vec(),
+            grace: mechanism.grace,
+            central_delta: mechanism.central_delta,
+            participations: mechanism.participations,
+            honest_fraction: mechanism.honest_fraction,
+        }
+    }
+}
+
+/// Identity of a mechanism: equal hashes mean equal privacy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MechanismHash([u8; 32]);
+
+impl MechanismHash {
+    /// The hash itself.
+    pub const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The eight bytes that a report carries.
+    pub fn prefix(&self) -> &[u8] {
+        &self.0[..8]
+    }
+}
+
+impl fmt::Display for MechanismHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for MechanismHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MechanismHash({self})")
+    }
+}
+
+impl TryFrom<String> for MechanismHash {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let lower = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let mut bytes = [0; 32];
+        match hex::decode_to_slice(&text, &mut bytes) {
+            Ok(()) if lower => Ok(Self(bytes)),
+            _ => Err("mechanism must be 64 lower-case hex digits".into()),
+        }
+    }
+}
+
+impl From<MechanismHash> for String {
+    fn from(hash: MechanismHash) -> Self {
+        hash.to_string()
+    }
+}

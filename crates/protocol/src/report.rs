@@ -1,0 +1,153 @@
+use crate::{Mechanism, ProtocolError};
+
+const VERSION: u8 = 1;
+const HEADER: usize = 29;
+
+/// Random name of a report: a retry carries the same one, and it counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReportId(pub [u8; 16]);
+
+/// One device's randomized answer: for each of the D coordinates, how many of its m coins are 1.
+///
+/// # Privacy
+/// A report is what adversary (a), on the wire, sees of a person; its length is the same for every content. It carries no time, address or
+/// user name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    round: u32,
+    id: ReportId,
+    counts: Vec<u16>,
+}
+
+impl Report {
+    /// A report for a round of the mechanism.
+    pub fn new(
+        mechanism: &Mechanism,
+        round: u32,
+        id: ReportId,
+        counts: Vec<u16>,
+    ) -> Result<Self, ProtocolError> {
+        let bits = mechanism.round(round)?.bits;
+        let (found, needed) = (counts.len(), mechanism.coordinates());
+        if found != needed {
+            return Err(ProtocolError::Length {
+                what: "counts",
+                found,
+                needed,
+            });
+        }
+        if let Some(coordinate) = counts.iter().position(|&count| u32::from(count) > bits) {
+            return Err(ProtocolError::Count { coordinate, bits });
+        }
+        Ok(Self { round, id, counts })
+    }
+
+    /// The round this report was made for.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The report's random name.
+    pub fn id(&self) -> ReportId {
+        self.id
+    }
+
+    /// Ones in each coordinate.
+    pub fn counts(&self) -> &[u16] {
+        &self.counts
+    }
+
+    /// Bytes of every encoded report of a round with `bits` bits per coordinate.
+    pub fn encoded_len(mechanism: &Mechanism, bits: u32) -> usize {
+        HEADER + (mechanism.coordinates() * count_width(bits) as usize).div_ceil(8)
+    }
+
+    /// The bytes on the wire. The report must be of this mechanism.
+    pub fn encode(&self, mechanism: &Mechanism) -> Result<Vec<u8>, ProtocolError> {
+        let bits = mechanism.round(self.round)?.bits;
+        let mut bytes = Vec::with_capacity(Self::encoded_len(mechanism, bits));
+        bytes.push(VERSION);
+        bytes.extend_from_slice(mechanism.hash().prefix());
+        bytes.extend_from_slice(&self.round.to_be_bytes());
+        bytes.extend_from_slice(&self.id.0);
+        let width = count_width(bits);
+        let (mut buffer, mut filled) = (0u32, 0);
+        for &count in &self.counts {
+            buffer |= u32::from(count) << filled;
+            filled += width;
+            while filled >= 8 {
+                bytes.push(buffer as u8);
+                buffer >>= 8;
+                filled -= 8;
+            }
+        }
+        if filled > 0 {
+            bytes.push(buffer as u8);
+        }
+        Ok(bytes)
+    }
+
+    /// The report that `bytes` are, if they are one of this mechanism.
+    pub fn decode(bytes: &[u8], mechanism: &Mechanism) -> Result<Self, ProtocolError> {
+        let found = bytes.len();
+        let Some((header, payload)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(ProtocolError::Short {
+                found,
+                needed: HEADER,
+            });
+        };
+        if header[0] != VERSION {
+            return Err(ProtocolError::Version(header[0]));
+        }
+        if header[1..9] != *mechanism.hash().prefix() {
+            return Err(ProtocolError::Task);
+        }
+        let round = u32::from_be_bytes([header[9], header[10], header[11], header[12]]);
+        let bits = mechanism.round(round)?.bits;
+        let needed = Self::encoded_len(mechanism, bits);
+        if found < needed {
+            return Err(ProtocolError::Short { found, needed });
+        }
+        if found > needed {
+            return Err(ProtocolError::Long { found, needed });
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&header[13..]);
+        let counts = unpack(payload, mechanism.coordinates(), bits)?;
+        Ok(Self {
+            round,
+            id: ReportId(id),
+            counts,
+        })
+    }
+}
+
+/// ceil(log2(bits + 1)): how many bits a count in 0..=bits takes.
+const fn count_width(bits: u32) -> u32 {
+    u32::BITS - bits.leading_zeros()
+}
+
+fn unpack(payload: &[u8], coordinates: usize, bits: u32) -> Result<Vec<u16>, ProtocolError> {
+    let width = count_width(bits);
+    let mask = (1u32 << width) - 1;
+    let mut bytes = payload.iter();
+    let (mut buffer, mut filled) = (0u32, 0);
+    let mut counts = vec![0u16; coordinates];
+    for (coordinate, slot) in counts.iter_mut().enumerate() {
+        while filled < width {
+            buffer |= u32::from(*bytes.next().unwrap_or(&0)) << filled;
+            filled += 8;
+        }
+        let count = buffer & mask;
+        if count > bits {
+            return Err(ProtocolError::Count { coordinate, bits });
+        }
+        *slot = count as u16;
+        buffer >>= width;
+        filled -= width;
+    }
+    if buffer != 0 {
+        return Err(ProtocolError::Padding);
+    }
+    Ok(counts)
+}

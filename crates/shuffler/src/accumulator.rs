@@ -1,0 +1,70 @@
+/// The sums of an unfinished batch: what single reports and the simulator's bulk path add to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accumulator {
+    sums: Vec<u64>,
+    count: u32,
+    capacity: u32,
+}
+
+impl Accumulator {
+    /// An empty batch of `capacity` reports with this many coordinates.
+    pub fn new(coordinates: usize, capacity: u32) -> Self {
+        Self {
+            sums: vec![0; coordinates],
+            count: 0,
+            capacity,
+        }
+    }
+
+    /// Reports counted so far.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Reports of a full batch.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Whether the batch can be released.
+    pub fn is_full(&self) -> bool {
+        self.count >= self.capacity
+    }
+
+    /// Adds one report's counts. A full batch takes no more, and neither does one of another length; then nothing changes.
+    #[must_use]
+    pub fn add(&mut self, counts: &[u16]) -> bool {
+        let fits = !self.is_full() && counts.len() == self.sums.len();
+        if fits {
+            for (sum, &count) in self.sums.iter_mut().zip(counts) {
+                *sum += u64::from(count);
+            }
+            self.count += 1;
+        }
+        fits
+    }
+
+    /// The sums, once the batch is full. An unfinished batch gives nothing: it can only be dropped.
+    ///
+    /// # Privacy
+    /// The one way sums leave, and it consumes them.
+    pub fn into_sums(self) -> Option<Vec<u64>> {
+        self.is_full().then_some(self.sums)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_batch_gives_nothing_and_a_full_one_takes_nothing() {
+        let mut batch = Accumulator::new(2, 2);
+        assert!(batch.add(&[1, 0]));
+        assert!(!batch.add(&[1, 1, 1]), "another length");
+        assert_eq!(batch.clone().into_sums(), None);
+        assert!(batch.add(&[1, 3]));
+        assert!(!batch.add(&[1, 1]), "full");
+        assert_eq!(batch.into_sums(), Some(vec![2, 3]));
+    }
+}

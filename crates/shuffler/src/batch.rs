@@ -1,0 +1,256 @@
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
+
+use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Round};
+use thiserror::Error;
+
+use crate::{
+    Accumulator,
+    mutant::{self, Mutant},
+};
+
+/// What became of a report.
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub enum Outcome {
+    /// It is in the batch.
+    Counted,
+    /// It is in the batch and made it full: these are the batch's sums, given this once, and the next round has begun.
+    Released(BatchSums),
+    /// Its id is already counted; nothing changed.
+    Duplicate,
+    /// It does not count; nothing changed.
+    Refused(Refusal),
+}
+
+/// Why a report does not count.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Not a report of this mechanism.
+    #[error(transparent)]
+    Invalid(#[from] ProtocolError),
+    /// Made for a round whose grace window is over.
+    #[error("report is for round {round}, must be from {oldest} to {current}")]
+    Late {
+        /// Round of the report.
+        round: u32,
+        /// Oldest round that still counts.
+        oldest: u32,
+        /// Current round.
+        current: u32,
+    },
+    /// Made for a round that has not begun.
+    #[error("report is for round {round}, must be at most the current round {current}")]
+    Early {
+        /// Round of the report.
+        round: u32,
+        /// Current round.
+        current: u32,
+    },
+    /// Late, and made with another number of bits or flip probability than the current round's.
+    #[error(
+        "report is for round {round}, whose bits or flip probability are not those of the current round {current}"
+    )]
+    OtherLaw {
+        /// Round of the report.
+        round: u32,
+        /// Current round.
+        current: u32,
+    },
+    /// The last round is released.
+    #[error("the task is finished")]
+    Finished,
+}
+
+/// The batch in progress of one task, and the ids that may still come again.
+///
+/// # Privacy
+/// A release is the sum of exactly the scheduled number of reports, each id counted once. It does not depend on their order. Dropping a `Batch`
+/// destroys the unfinished batch. Memory is the D sums and the ids of the grace window.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    mechanism: Arc<Mechanism>,
+    /// None once the last round is released.
+    current: Option<(Round, Accumulator)>,
+    window: Window,
+    mutant: Option<Mutant>,
+}
+
+impl Batch {
+    /// The first round's empty batch.
+    pub fn new(mechanism: Arc<Mechanism>) -> Self {
+        let current = open(&mechanism, 1, None);
+        Self {
+            mechanism,
+            current,
+            window: Window::default(),
+            mutant: None,
+        }
+    }
+
+    /// The same, broken on purpose.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
+        self.current = open(&self.mechanism, 1, Some(mutant));
+        self.mutant = Some(mutant);
+        self
+    }
+
+    /// The round whose batch is being filled; none when the task is finished.
+    pub fn round(&self) -> Option<Round> {
+        self.current.as_ref().map(|(round, _)| *round)
+    }
+
+    /// Reports in the unfinished batch.
+    pub fn count(&self) -> u32 {
+        self.current.as_ref().map_or(0, |(_, sums)| sums.count())
+    }
+
+    /// Ids that are remembered.
+    pub fn remembered(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Counts a report given as bytes.
+    pub fn accept_bytes(&mut self, bytes: &[u8]) -> Outcome {
+        match Report::decode(bytes, &self.mechanism) {
+            Ok(report) => self.accept(&report),
+            Err(error) => Outcome::Refused(error.into()),
+        }
+    }
+
+    /// Counts a report, if it is of this round or still within grace, made with the current law, and new.
+    pub fn accept(&mut self, report: &Report) -> Outcome {
+        let Some((current, sums)) = &mut self.current else {
+            return Outcome::Refused(Refusal::Finished);
+        };
+        if let Err(refusal) = in_window(&self.mechanism, current, report.round())
+            && !mutant::is(self.mutant, Mutant::NoWindow)
+        {
+            return Outcome::Refused(refusal);
+        }
+        if self.window.contains(report.id()) && !mutant::is(self.mutant, Mutant::ForgetsIds) {
+            return Outcome::Duplicate;
+        }
+        if !sums.add(report.counts()) {
+            let (found, needed) = (report.counts().len(), self.mechanism.coordinates());
+            return Outcome::Refused(
+                ProtocolError::Length {
+                    what: "counts",
+                    found,
+                    needed,
+                }
+                .into(),
+            );
+        }
+        if mutant::is(self.mutant, Mutant::CountsTwice) {
+            let _ = sums.add(report.counts());
+        }
+        self.window.insert(report.round(), report.id());
+        if sums.is_full() {
+            self.release()
+        } else {
+            Outcome::Counted
+        }
+    }
+
+    /// Counts reports that were made and added in bulk: `fill` gets the accumulator of the current round. For the simulator.
+    #[cfg(feature = "simulation")]
+    pub fn fill(&mut self, fill: impl FnOnce(&Round, &mut Accumulator)) -> Outcome {
+        let Some((current, sums)) = &mut self.current else {
+            return Outcome::Refused(Refusal::Finished);
+        };
+        fill(current, sums);
+        if sums.is_full() {
+            self.release()
+        } else {
+            Outcome::Counted
+        }
+    }
+
+    fn release(&mut self) -> Outcome {
+        let Some((round, sums)) = self.current.take() else {
+            return Outcome::Refused(Refusal::Finished);
+        };
+        let next = round.number + 1;
+        self.current = open(&self.mechanism, next, self.mutant);
+        let keep = u32::from(mutant::is(self.mutant, Mutant::ShortMemory));
+        self.window
+            .forget_before((next + keep).saturating_sub(self.mechanism.grace()));
+        let sums = sums.into_sums().unwrap_or_default();
+        match BatchSums::new(&self.mechanism, round.number, sums) {
+            Ok(sums) => Outcome::Released(sums),
+            Err(error) => Outcome::Refused(error.into()),
+        }
+    }
+}
+
+fn open(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Option<(Round, Accumulator)> {
+    let round = mechanism.round(round).ok()?;
+    let short = u32::from(mutant::is(mutant, Mutant::ShortBatch));
+    Some((
+        round,
+        Accumulator::new(mechanism.coordinates(), round.size - short),
+    ))
+}
+
+/// Whether a report made for `round` counts in the batch of `current`.
+fn in_window(mechanism: &Mechanism, current: &Round, round: u32) -> Result<(), Refusal> {
+    let (now, oldest) = (
+        current.number,
+        current.number.saturating_sub(mechanism.grace()).max(1),
+    );
+    if round > now {
+        return Err(Refusal::Early {
+            round,
+            current: now,
+        });
+    }
+    if round < oldest {
+        return Err(Refusal::Late {
+            round,
+            oldest,
+            current: now,
+        });
+    }
+    if !mechanism.round(round)?.same_law(current) {
+        return Err(Refusal::OtherLaw {
+            round,
+            current: now,
+        });
+    }
+    Ok(())
+}
+
+/// Ids of counted reports, by the round they were made for. An id is forgotten when no report of its round can count any more.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    rounds: VecDeque<(u32, HashSet<ReportId>)>,
+}
+
+impl Window {
+    fn len(&self) -> usize {
+        self.rounds.iter().map(|(_, ids)| ids.len()).sum()
+    }
+
+    fn contains(&self, id: ReportId) -> bool {
+        self.rounds.iter().any(|(_, ids)| ids.contains(&id))
+    }
+
+    fn insert(&mut self, round: u32, id: ReportId) {
+        match self.rounds.iter_mut().find(|(known, _)| *known == round) {
+            Some((_, ids)) => {
+                ids.insert(id);
+            }
+            None => self.rounds.push_back((round, HashSet::from([id]))),
+        }
+    }
+
+    fn forget_before(&mut self, oldest: u32) {
+        self.rounds.retain(|(round, _)| *round >= oldest);
+    }
+}

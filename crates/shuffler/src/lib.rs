@@ -1,0 +1,16 @@
+//! The shuffler: counts the reports of a batch and releases only their sums, once the batch is full.
+//!
+//! The paper's shuffler permutes a batch and hands it to a trusted sum. The sums are all the bandit uses and they do not depend on the order,
+//! so a sum is what is left of a permutation: this shuffler adds each report to the [`Accumulator`] and forgets it. It keeps sums and
+//! the ids of recent reports, never a report.
+//!
+//! Everything here is pure: no clock, no storage, no randomness.
+
+mod accumulator;
+mod batch;
+mod mutant;
+
+pub use accumulator::Accumulator;
+pub use batch::{Batch, Outcome, Refusal};
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;

@@ -1,0 +1,455 @@
+"""Makes the test vectors in v1/ with reference.py.
+
+    python generate.py            write the files
+    python generate.py --check    compare the files on disk with fresh ones, exit 1 if one differs
+"""
+import copy
+import json
+import math
+import pathlib
+import struct
+import sys
+from fractions import Fraction
+
+from reference import (FULL, HALF, U32, Tape, coordinates, features, flip_coins, map_error, mechanism_errors,
+                       mechanism_hash, pack_report, parse_flip, replay, size_d, stage_of, sum_in_order, sums_error,
+                       thresholds, unpack_report)
+
+
+# ---- Mechanism -------------------------------------------------------------------------------------------------
+
+def stage(rounds=10, size=100, bits=1, flip="1/2"):
+    return {"rounds": rounds, "size": size, "bits": bits, "flip": flip}
+
+
+def mechanism(d=3, stages=None, bound=1.0, grace=0, delta=1e-6, participations=1, honest=1.0):
+    return {"dimension": d, "context_bound": bound, "schedule": stages or [stage()], "grace": grace,
+            "central_delta": delta, "participations": participations, "honest_fraction": honest}
+
+
+def mechanism_cases():
+    three = [stage(2, 300, 1, "1/2"), stage(3, 900, 2, "3/10"), stage(1, 2700, 4, "1/10")]
+    good = {
+        "the example of the page": mechanism(5, [stage(1000, 100, 1, "53/100")]),
+        "smallest dimension": mechanism(1), "dimension 10": mechanism(10), "three stages": mechanism(4, three),
+        "non-dyadic floats": mechanism(3, None, 0.1, 3, 1.1e-7, 12, 0.7),
+        "smallest values": mechanism(1, [stage(1, 1, 1, f"1/{U32}")], 1e-100, 0, 5e-324, 1, 5e-324),
+        "largest values": mechanism(1000, [stage(U32 - 1, U32, 33, f"{U32 - 1}/{U32}")], 1e100, 1000,
+                                    0.9999999999999999, U32, 1.0),
+        "most bits": mechanism(2, [stage(7, 50, 4095, "2/3")], 2.5, 1, 1e-9, 2, 0.3333333333333333),
+        "most rounds in two stages": mechanism(2, [stage(HALF), stage(HALF - 2, 101)]),
+        "stages that differ in the flip only": mechanism(2, [stage(), stage(flip="1/3")]),
+        "a stage that comes back": mechanism(2, [stage(), stage(bits=2), stage()]),
+    }
+    cases = [{"name": name, "mechanism": mech, "hash": mechanism_hash(mech)} for name, mech in good.items()]
+    fields = [("dimension", [0, 1001]), ("context_bound", [0.0, -1.0, 9e-101, 1.1e100]), ("grace", [1001, FULL]),
+              ("central_delta", [0.0, 1.0, -1e-6, 2.0]), ("participations", [0, FULL]),
+              ("honest_fraction", [0.0, -0.5, 1.0000000000000002])]
+    bad = [(f"{field} {value}", field, {**mechanism(), field: value}) for field, values in fields for value in values]
+    stages = [("rounds", [0, U32, FULL]), ("size", [0, FULL]), ("bits", [0, 4096, FULL]),
+              ("flip", ["0/1", "1/1", "3/2", "2/4", " 1/2", "1/2 ", "1/2/3", "+1/2", "-1/2", "01/2", "1/02", "1/+2",
+                        "1/0", "1/", "/2", "1", "", "0.5", "1 / 2", "1/4294967296", "4294967297/8589934595"])]
+    bad += [(f"{field} {json.dumps(value)}", field, mechanism(1, [{**stage(), field: value}]))
+            for field, values in stages for value in values]
+    bad += [("no stages", "schedule", {**mechanism(), "schedule": []}),
+            ("equal neighbours", "schedule", mechanism(3, [stage(), stage()])),
+            ("neighbours that differ in rounds only", "schedule", mechanism(3, [stage(2), stage(3)])),
+            ("equal neighbours at the end", "schedule", mechanism(3, [stage(bits=2), stage(), stage()])),
+            ("too many rounds together", "rounds", mechanism(3, [stage(HALF), stage(HALF - 1, 101)])),
+            ("m*D too big", "bits", mechanism(1000, [stage(bits=34)])),
+            ("second stage has a bad flip", "flip", mechanism(3, [stage(), stage(flip="4/6")])),
+            ("unknown field in the mechanism", "unknown field", {**mechanism(), "epsilon": 1.0}),
+            ("unknown field in a stage", "unknown field", mechanism(3, [{**stage(), "epsilon": 1.0}]))]
+    for name, error, mech in bad:
+        assert mechanism_errors(mech) == {error}, name
+        cases.append({"name": name, "mechanism": mech, "error": error})
+    assert not any(map(mechanism_errors, good.values()))
+    return cases
+
+
+# ---- Coordinates of a report, coins ------------------------------------------------------------------------------
+
+def threshold_error(v, flip, m, rows):
+    """Largest |T/2^32 - (1/2 + c*tau/2)| in units of 2^-32, all exact."""
+    c, worst = 1 - Fraction(*parse_flip(flip)), Fraction(0)
+    for vj, row in zip(v, rows):
+        for q, t in enumerate(row):
+            tau = min(Fraction(1), max(Fraction(-1), m * Fraction(vj) + (m - 1 - 2 * q)))
+            worst = max(worst, abs(t - (HALF + c * tau * HALF)))
+    return worst
+
+
+def encode(value):
+    """JSON has no literal for these."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def threshold_case(name, x, r, flip="1/2", m=1, bound=1.0, d=None, exact=False):
+    d = d or len(x)
+    v, problem = coordinates(d, bound, x, r)
+    rows = thresholds(v, flip, m)
+    assert threshold_error(v, flip, m, rows) < Fraction(101, 100), name
+    if exact:  # v recomputed without floats
+        u = [Fraction(xi) / Fraction(bound) for xi in x]
+        real = [Fraction(r) * ui for ui in u] + [u[i] * u[k] for i in range(d) for k in range(i + 1)]
+        assert threshold_error(real, flip, m, rows) == 0 and problem is None, name
+    return {"name": name, "dimension": d, "context_bound": bound, "flip": flip, "bits": m,
+            "x": [encode(xi) for xi in x], "reward": encode(r), "thresholds": rows, "problem": problem}
+
+
+def threshold_cases():
+    nan, inf, one, dyadic = math.nan, math.inf, [0.6, 0.3, -0.2], [0.5, -0.25, 0.125]
+    cases = [threshold_case(f"dyadic, m = {m}, flip {flip}", dyadic, 0.75, flip, m, exact=True)
+             for m in (1, 2, 3, 7, 8) for flip in ("1/2", "3/8")]
+    cases += [threshold_case(f"dyadic, {name}", x, r, flip, m, bound, exact=True) for name, x, r, flip, m, bound in [
+        ("ends of the range", [1.0], 1.0, "1/4", 1, 1.0), ("negative end", [-1.0], 1.0, "1/4", 3, 1.0),
+        ("unit vector", [0.0, 1.0, 0.0, 0.0, 0.0], 1.0, "1/2", 2, 1.0), ("reward 0", dyadic, 0.0, "1/2", 2, 1.0),
+        ("zero vector", [0.0, 0.0], 1.0, "1/2", 2, 1.0), ("negative zeros", [-0.0, 0.0], -0.0, "1/2", 3, 1.0),
+        ("L = 4", [2.0, -1.0], 0.5, "3/4", 4, 4.0), ("L = 1/8", [0.0625, 0.03125], 1.0, "1/2", 1, 0.125)]]
+    for i, (d, m, flip) in enumerate([(1, 1, "53/100"), (2, 2, "1/3"), (3, 3, "2/7"), (5, 7, "9/10"), (10, 8, "1/10"),
+                                      (10, 1, "53/100"), (5, 1, "99/100"), (2, 8, "1/1000"), (1, 7, "5/11")]):
+        tape = Tape(f"thresholds/{i}")
+        bound = (1.0, 0.3, 7.7)[i % 3]
+        cases.append(threshold_case(f"random, d = {d}, m = {m}, flip {flip}", tape.context(d, bound), tape.unit(),
+                                    flip, m, bound))
+    rest = [("c = 2^-32 about: no signal left", one, 0.9, f"{U32 - 1}/{U32}", 3),
+            ("c near 0", one, 0.9, f"{U32 - 8}/{U32}", 2),
+            ("c near 1", one, 0.9, f"1/{U32}", 3), ("c near 1, ends", [1.0], 1.0, f"1/{U32}", 2),
+            ("c not dyadic, ends", [-1.0], 1.0, "1/3", 2), ("m = 4095", [0.1], 0.7, "1/3", 4095),
+            ("norm a hair above L: scaled without error", [1.0000000005], 0.5, "1/3", 2),
+            ("norm below the error's limit", [0.6000000003, 0.8000000004], 0.5, "1/3", 2),
+            ("norm above the error's limit", [0.6000000012, 0.8000000012], 0.5, "1/3", 2),
+            ("norm 5", [3.0, -4.0], 0.5, "1/3", 3), ("norm above L, three", [0.9, 0.9, -0.9], 1.0, "2/5", 7),
+            ("huge", [1e300, -1e300, 1e299], 1.0, "1/3", 2),
+            ("largest double", [1.7976931348623157e308], 1.0, "1/3", 1),
+            ("square overflows", [1e200, 1.0], 0.25, "1/3", 2), ("subnormal entry", [5e-324, 0.5], 1.0, "1/3", 2),
+            ("reward above 1", one, 1.5, "1/3", 2), ("reward just above 1", one, 1.0000000000000002, "1/3", 2),
+            ("reward below 0", one, -0.25, "1/3", 2), ("reward 1e300", one, 1e300, "1/3", 1),
+            ("norm before reward", [3.0, 4.0], 2.0, "1/3", 2),
+            ("norm inside the slack, bad reward", [1.0000000005], 2.0, "1/3", 2),
+            ("x NaN", [0.5, nan], 0.5, "1/3", 2), ("x infinite", [inf, 0.1], 0.5, "1/3", 2),
+            ("x minus infinite", [-inf], 0.5, "1/3", 2), ("reward NaN", one, nan, "1/3", 2),
+            ("reward infinite", one, inf, "1/3", 1), ("reward minus infinite", one, -inf, "1/3", 1),
+            ("not finite before norm", [5.0, nan], 7.0, "1/3", 2)]
+    cases += [threshold_case(*args) for args in rest]
+    cases += [threshold_case("too few coordinates", [0.5], 0.5, "1/3", 2, d=2),
+              threshold_case("too many coordinates", one, 0.5, "1/3", 2, d=2),
+              threshold_case("no coordinates", [], 0.5, "1/3", 1, d=1),
+              threshold_case("dimension before not finite", [nan, 0.1], inf, "1/3", 2, d=3),
+              threshold_case("tiny L", [6e-101, -3e-101], 0.8, "1/3", 2, 1e-100),
+              threshold_case("tiny L, x/L overflows", [1e250, 0.0], 0.8, "1/3", 2, 1e-100),
+              threshold_case("tiny L, large x", [1e190, 1e189], 0.8, "1/3", 2, 1e-100),
+              threshold_case("x/L overflows and bad reward", [1e300], 3.0, "1/3", 1, 1e-100),
+              threshold_case("huge L", [6e99, 1e98], 0.8, "1/3", 2, 1e100),
+              threshold_case("huge L, x/L is zero", [1e-300, 1e-290], 0.8, "1/3", 2, 1e100)]
+    return cases
+
+
+# ---- Report ------------------------------------------------------------------------------------------------------
+
+def make_tape(name, rows, ties):
+    """Random bytes; ties maps a coin's number to -1, 0 or 1: its U is T - 1, T or T + 1. "all" does 0 to all."""
+    tape, coins = Tape(f"reports/{name}"), [t for row in rows for t in row]
+    ties = {i: 0 for i in range(len(coins))} if ties == "all" else ties
+    ident, tops = tape.take(16), bytearray(tape.take(len(coins)))
+    for i, step in ties.items():
+        assert (coins[i] + step) >> 24 == coins[i] >> 24, name
+        tops[i] = coins[i] >> 24
+    tail = b""
+    for i, t in enumerate(coins):
+        if tops[i] == t >> 24:
+            tail += ((t + ties[i]) % 2**24).to_bytes(3, "big") if i in ties else tape.take(3)
+    return ident + bytes(tops) + tail
+
+
+def report_case(name, mech, number, x, r, ties=None):
+    v, problem = coordinates(mech["dimension"], mech["context_bound"], x, r)
+    s = stage_of(mech, number)
+    rows = thresholds(v, s["flip"], s["bits"])
+    random = make_tape(name, rows, ties or {})
+    counts, used = flip_coins(rows, random[16:])
+    assert used + 16 == len(random)
+    report = pack_report(mech, number, random[:16], counts)
+    assert unpack_report(mech, report) == (number, random[:16], counts)
+    return {"name": name, "mechanism": mech, "round": number, "x": [encode(xi) for xi in x], "reward": encode(r),
+            "problem": problem, "random": random.hex(), "bytes_used": len(random), "counts": counts,
+            "report": report.hex()}
+
+
+def report_cases():
+    growing = mechanism(3, [stage(2, 100, 1, "1/2"), stage(1, 300, 2, "3/5"), stage(4, 900, 7, "4/5")], 2.0, 1)
+    plain = {m: mechanism(3, [stage(bits=m, flip="2/5")]) for m in (1, 2, 3, 4, 5, 7, 8)}
+    x3, wide = [0.3, -0.5, 0.7], mechanism(10, [stage(flip="53/100")])
+    steps = {-1: "just below", 0: "equal", 1: "just above"}
+    cases = [report_case(f"m = {m}", mech, 1, x3, 0.8) for m, mech in plain.items()]
+    cases += [report_case(f"tie, U {text} T, m = {m}", plain[m], 3, x3, 0.6, {i: step for i in range(0, 3 * m, 2)})
+              for m in (1, 3) for step, text in steps.items()]
+    cases += [report_case(f"growing schedule, round {number}", growing, number, [1.1, -0.4, 0.9], 0.35, {number: -1})
+              for number in (1, 2, 3, 4, 7)]
+    cases += [
+        report_case("m = 1, d = 10: 9 payload bytes", wide, 10, Tape("wide").context(10, 1.0), 0.9),
+        report_case("every coin a tie", wide, 2, Tape("wide").context(10, 1.0), 0.9, "all"),
+        report_case("first and last coin tie", plain[7], 10, x3, 0.8, {0: -1, 62: 1}),
+        report_case("zero vector, every coin a tie at 2^31", plain[2], 1, [0.0, 0.0, 0.0], 1.0, "all"),
+        report_case("d = 1", mechanism(1, [stage(bits=15, flip="1/9")]), 5, [0.77], 0.123),
+        report_case("payload without padding", mechanism(5, [stage(bits=3)]), 1, Tape("full").context(5, 1.0), 0.5),
+        report_case("counts of 12 bits", mechanism(1, [stage(bits=2100, flip="1/9")]), 1, [0.97], 1.0),
+        report_case("pure noise after NaN", plain[2], 1, [0.1, math.nan, 0.2], 0.5),
+        report_case("pure noise after a wrong dimension", plain[2], 1, [0.1], 0.5),
+        report_case("clipped norm and reward", plain[3], 1, [3.0, 1.0, -2.0], 4.0)]
+    for name, mech, data, error in bad_reports(growing, plain, wide):
+        assert unpack_report(mech, data) == error, name
+        cases.append({"name": name, "mechanism": mech, "report": data.hex(), "error": error})
+    return cases
+
+
+def bad_reports(growing, plain, wide):
+    ident = Tape("bad reports").take(16)
+    base = pack_report(wide, 4, ident, [j % 2 for j in range(65)])
+    two = lambda counts: pack_report(plain[2], 1, ident, counts)
+    edit = lambda data, at, byte: data[:at] + bytes([byte]) + data[at + 1:]
+    numbered = lambda number: base[:9] + struct.pack(">I", number) + base[13:]
+    last = base[-1]
+    many = lambda number: pack_report(growing, number, ident, [1] * 9)
+    relabel = lambda data, number: data[:9] + struct.pack(">I", number) + data[13:]
+    five = pack_report(plain[5], 1, ident, [5, 4, 3, 2, 1, 0, 5, 5, 7])
+    return [("empty", wide, b"", "short"), ("one byte", wide, base[:1], "short"),
+            ("prefix cut", wide, base[:5], "short"),
+            ("round cut", wide, base[:11], "short"), ("id cut", wide, base[:28], "short"),
+            ("no payload", wide, base[:29], "short"),
+            ("last byte missing", wide, base[:-1], "short"),
+            ("cut and another version", wide, b"\2" + base[1:20], "short"),
+            ("version 0", wide, edit(base, 0, 0), "version"), ("version 2", wide, edit(base, 0, 2), "version"),
+            ("another version and task", wide, edit(edit(base, 0, 9), 1, base[1] ^ 1), "version"),
+            ("first byte of the prefix", wide, edit(base, 1, base[1] ^ 128), "task"),
+            ("last byte of the prefix", wide, edit(base, 8, base[8] ^ 1), "task"),
+            ("another task and no such round", wide, edit(numbered(0), 4, base[4] ^ 1), "task"),
+            ("round 0", wide, numbered(0), "round"), ("round after the last", wide, numbered(11), "round"),
+            ("round 2^32-1", wide, numbered(U32), "round"),
+            ("no such round and no payload", wide, numbered(11)[:29], "round"),
+            ("one byte more", wide, base + b"\0", "long"),
+            ("payload of a later round", growing, relabel(many(5), 2), "long"),
+            ("payload of an earlier round", growing, relabel(many(2), 5), "short"),
+            ("first count above m", plain[2], two([3] + [0] * 8), "count"),
+            ("last count above m", plain[2], two([0] * 8 + [3]), "count"),
+            ("count 7 with m = 5", plain[5], five, "count"),
+            ("count and padding", plain[2], edit(two([0] * 8 + [3]), 31, 0x83), "count"),
+            ("lowest padding bit", wide, edit(base, 37, last | 2), "padding"),
+            ("highest padding bit", wide, edit(base, 37, last | 128), "padding"),
+            ("padding after counts of two bits", plain[2], edit(two([2] * 9), 31, 0x06), "padding")]
+
+
+# ---- Batch sums, statistics and model ----------------------------------------------------------------------------
+
+def simulate(seed, mech, rounds):
+    """Batch sums of made-up users: random contexts, Bernoulli rewards that are linear in x, coins."""
+    tape, d, L = Tape(seed), mech["dimension"], mech["context_bound"]
+    theta, out = tape.context(d, 0.5), []
+    for number in range(1, rounds + 1):
+        s, sums = stage_of(mech, number), [0] * size_d(d)
+        for _ in range(s["size"]):
+            x = tape.context(d, L)
+            mean = 0.5 + sum_in_order([a * b for a, b in zip(x, theta)]) / L
+            v, _ = coordinates(d, L, x, 1.0 if tape.unit() < mean else 0.0)
+            for j, row in enumerate(thresholds(v, s["flip"], s["bits"])):
+                sums[j] += sum(tape.u32() < t for t in row)
+        out.append(batch(mech, number, sums))
+    return out
+
+
+def batch(mech, number, sums):
+    return {"mechanism": mechanism_hash(mech), "round": number, "size": stage_of(mech, number)["size"],
+            "sums": [str(a) for a in sums]}
+
+
+MODES = {"proven": {"mode": "proven"}, "calibrated": {"mode": "calibrated", "exploration": 0.2},
+         "paper": {"mode": "paper", "ridge": 1.5}}
+
+
+def learner(mode, growth=None, S=1.0, sigma=0.5, delta=0.05):
+    update = {"rule": "determinant", "growth": growth} if growth else {"rule": "every-batch"}
+    return {"parameter_bound": S, "reward_noise": sigma, "failure_probability": delta,
+            "confidence": MODES[mode], "update": update}
+
+
+def model_case(name, mech, learn, sums):
+    assert not mechanism_errors(mech)
+    assert not any(sums_error(mech, number, release) for number, release in enumerate(sums, 1))
+    models, diagnostics = replay(mech, learn, sums)
+    return {"name": name, "mechanism": mech, "learner": learn, "sums": sums, "models": models,
+            "diagnostics": diagnostics}
+
+
+def model_cases():
+    grow = [stage(1, 100, 1, "1/2"), stage(2, 250, 2, "3/5"), stage(1, 700, 3, "7/10"), stage(1, 1500, 4, "37/50")]
+    cases, dims = [], iter([1, 2, 3, 5, 2, 3, 5, 1, 3, 5, 1, 2])
+    for mode in MODES:
+        for name, stages, rounds in (("fixed", [stage(20, 300, 1, "3/10")], 6), ("growing", grow, 5)):
+            for growth in (1.0, None):
+                d = next(dims)
+                bound, S = ((1.0, 1.0), (2.5, 0.75), (0.3, 3.0))[len(cases) % 3]
+                mech = mechanism(d, stages, bound)
+                title = f"{mode}, {name} schedule, {'determinant' if growth else 'every-batch'}, d = {d}"
+                cases.append(model_case(title, mech, learner(mode, growth, S),
+                                        simulate(f"models/{len(cases)}", mech, rounds)))
+    low = mechanism(3, [stage(5, 1000, 2, "1/5")], 1.5)
+    noise = Tape("models/low")
+    sums = [batch(low, j, [900 + noise.u32() % 200 for _ in range(3)] + [noise.u32() % 150 for _ in range(6)])
+            for j in (1, 2)]
+    cases += [model_case(f"{mode}, very negative Gram: the shift is positive", low, learner(mode, S=2.0), sums)
+              for mode in MODES]
+    big = mechanism(2, [stage(3, 2000, 1, "9/10")], 1.0)
+    sums = simulate("models/big", big, 3)
+    cases += [model_case(f"{mode}, much noise, other sigma and delta", big, learner(mode, 0.1, 1.5, 0.1, 0.001), sums)
+              for mode in MODES]
+    good = simulate("models/bad", low, 2)
+    change = lambda **fields: {**copy.deepcopy(good[1]), **fields}
+    first = lambda text: change(sums=[text] + good[1]["sums"][1:])
+    bad = [("hash of another mechanism", "mechanism", change(mechanism=mechanism_hash(big))),
+           ("round repeated", "round", change(round=1)),
+           ("round skipped", "round", change(round=3)), ("round 0", "round", change(round=0)),
+           ("size too small", "size", change(size=999)),
+           ("size too large", "size", change(size=1001)),
+           ("one sum missing", "length", change(sums=good[1]["sums"][:-1])),
+           ("one sum more", "length", change(sums=good[1]["sums"] + ["0"])), ("no sums", "length", change(sums=[])),
+           ("first sum above size*m", "range", first("2001")),
+           ("last sum above size*m", "range", change(sums=good[1]["sums"][:-1] + ["2001"])),
+           ("sum 2^64-1", "range", first(str(2**64 - 1)))]
+    bad += [(f"sum {json.dumps(text)}", "integer", first(text))
+            for text in ("-1", "007", "1.0", "+1", "", " 1", "1e2", "-0")]
+    for name, error, release in bad:
+        assert sums_error(low, 2, release) == error, name
+        cases.append({"name": name, "mechanism": low, "learner": learner("calibrated"),
+                      "sums": good[:1], "sums_bad": release, "error": error})
+    return cases
+
+
+# ---- Feature maps ------------------------------------------------------------------------------------------------
+
+def number_field(name, low=0, high=100):
+    return {"name": name, "kind": "number", "min": low, "max": high}
+
+
+def category(name, *values):
+    return {"name": name, "kind": "category", "values": list(values)}
+
+
+def hashed(name, buckets=4):
+    return {"name": name, "kind": "hashed", "buckets": buckets}
+
+
+def feature_map(context=(), action=(), interactions=(), bias=True, bound=1.0):
+    return {"context_bound": bound, "bias": bias, "context": list(context), "action": list(action),
+            "interactions": list(map(list, interactions))}
+
+
+def feature_cases():
+    topic, plan = category("topic", "news", "sport"), category("plan", "free", "paid")
+    age, city = number_field("age"), hashed("city")
+    page = feature_map([age, plan, city], [topic], [("age", "topic")])
+    full = feature_map([age, plan, city], [topic, hashed("author", 3), number_field("length", -1.5, 2.5)],
+                       [("plan", "topic"), ("city", "author"), ("age", "length"), ("city", "topic")], bound=2.5)
+    flags = feature_map([number_field("on", 0, 1), category("flag", "false", "true"), hashed("tag", 7)],
+                        bias=False, bound=0.3)
+    user, item = {"age": 30, "plan": "paid", "city": "Lyon"}, {"topic": "sport", "author": "Zoë", "length": 0.7}
+    sport, news, late = {"topic": "sport"}, {"topic": "news"}, number_field("y", 2, 3)
+    good = [("the example of the page", page, user, sport), ("other action", page, user, news),
+            ("number at min", page, {**user, "age": 0}, sport),
+            ("number at max", page, {**user, "age": 100.0}, sport),
+            ("clipped above", page, {**user, "age": 130}, sport),
+            ("clipped below", page, {**user, "age": -1e300}, sport),
+            ("unknown category", page, {**user, "plan": "gold"}, sport),
+            ("unknown category in an interaction", page, user, {"topic": "arts"}),
+            ("missing number", page, {"plan": "free", "city": "Oslo"}, news),
+            ("everything missing", page, {}, {}), ("text for a number", page, {**user, "age": "30"}, sport),
+            ("the text NaN for a number", page, {**user, "age": "NaN"}, sport),
+            ("number for a category", page, {**user, "plan": 1}, sport),
+            ("number for a hashed field", page, {**user, "city": 3.5}, sport),
+            ("empty text for a hashed field", page, {**user, "city": ""}, sport),
+            ("hash of accents", page, {**user, "city": "Zürich"}, sport),
+            ("hash of Chinese", page, {**user, "city": "北京"}, sport),
+            ("hash outside the basic plane", page, {**user, "city": "🚲"}, sport),
+            ("many interactions, L = 2.5", full, user, item),
+            ("two problems", full, {**user, "age": 101}, {"topic": "sport", "author": "Zoë"}),
+            ("booleans true", flags, {"on": True, "flag": True, "tag": True}, {}),
+            ("booleans false", flags, {"on": False, "flag": False, "tag": False}, {}),
+            ("texts true and false", flags, {"on": 0.25, "flag": "true", "tag": "false"}, {}),
+            ("boolean that is no category", page, {**user, "plan": True}, sport),
+            ("boolean that is clipped", feature_map([late]), {"y": True}, {}),
+            ("bias alone", feature_map(bound=0.7), {}, {}),
+            ("action alone", feature_map([], [topic], bias=False), {}, news),
+            ("one bucket", feature_map([hashed("a", 1)], bias=False), {"a": "b"}, {}),
+            ("1000 buckets", feature_map([hashed("a", 1000)], bias=False), {"a": "b"}, {}),
+            ("hashed name outside ASCII", feature_map([hashed("ville", 5), hashed("été", 5)]),
+             {"ville": "x", "été": "x"}, {}),
+            ("interaction of negative entries",
+             feature_map([number_field("a", -3, 0.1)], [number_field("b", 1, 7)], [("a", "b")], False),
+             {"a": -2.9}, {"b": 1.5}),
+            ("number with a narrow range", feature_map([number_field("a", 0.1, 0.3)]), {"a": 0.2}, {})]
+    cases = []
+    for name, fmap, context, action in good:
+        assert map_error(fmap) is None, name
+        x, problems = features(fmap, context, action)
+        assert sum_in_order([a * a for a in x]) <= fmap["context_bound"] ** 2 * (1 + 1e-12), name
+        cases.append({"name": name, "map": fmap, "context": context, "action": action, "x": x, "problems": problems})
+    unknown = "unknown interaction field"
+    bad = [("name twice in the context", "duplicate name", feature_map([age, hashed("age")])),
+           ("name twice in the action", "duplicate name", feature_map([], [topic, topic])),
+           ("interaction without the context field", unknown, feature_map([age], [topic], [("plan", "topic")])),
+           ("interaction without the action field", unknown, feature_map([age], [topic], [("age", "length")])),
+           ("interaction the wrong way round", unknown, feature_map([age], [topic], [("topic", "age")])),
+           ("interaction of two context fields", unknown, feature_map([age, plan], [topic], [("age", "plan")])),
+           ("0 buckets", "buckets", feature_map([hashed("a", 0)])),
+           ("1001 buckets", "buckets", feature_map([], [hashed("a", 1001)])),
+           ("min = max", "range", feature_map([number_field("a", 1, 1)])),
+           ("min > max", "range", feature_map([], [number_field("a", 1, -1)])),
+           ("no values", "values", feature_map([category("a")])),
+           ("value twice", "values", feature_map([], [category("a", "x", "y", "x")])),
+           ("range too wide", "range", feature_map([number_field("a", -1e308, 1e308)])),
+           ("1001 entries", "size", feature_map([hashed("a", 1000)])),
+           ("1066 entries with the products", "size", feature_map([hashed("a", 40)], [hashed("b", 25)], [("a", "b")])),
+           ("nothing at all", "size", feature_map(bias=False))]
+    for name, error, fmap in bad:
+        assert map_error(fmap) == error, name
+        cases.append({"name": name, "map": fmap, "error": error})
+    return cases
+
+
+# ---- Files -------------------------------------------------------------------------------------------------------
+
+FILES = {
+    "mechanism.json": (mechanism_cases, "Mechanisms with their hash; with 'error', the violated row of the table."),
+    "thresholds.json": (threshold_cases, "Coin thresholds T of a context and a reward; entries may be the strings "
+                                         "NaN, Infinity, -Infinity."),
+    "reports.json": (report_cases, "Reports made from a tape of random bytes; with 'error', bytes a decoder refuses."),
+    "models.json": (model_cases, "Models and diagnostics after each batch; with 'sums_bad', batch sums to refuse after "
+                                 "'sums'."),
+    "features.json": (feature_cases, "Feature maps applied to a context and an action; with 'error', maps to refuse."),
+}
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__)
+    folder, check, differ = pathlib.Path(__file__).parent / "v1", len(sys.argv) > 1, False
+    folder.mkdir(exist_ok=True)
+    for name, (make, description) in FILES.items():
+        cases = make()
+        assert len({case["name"] for case in cases}) == len(cases), name
+        content = {"description": description, "cases": cases}
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        path, data = folder / name, text.encode()
+        if check and not (path.exists() and path.read_bytes() == data):
+            print(f"{path.name} differs", file=sys.stderr)
+            differ = True
+        elif not check:
+            path.write_bytes(data)
+        bad = sum("error" in case for case in cases)
+        print(f"{name}: {len(cases) - bad} good, {bad} must fail")
+    sys.exit(differ)
+
+
+if __name__ == "__main__":
+    main()
