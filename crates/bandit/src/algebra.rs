@@ -120,9 +120,7 @@ fn tridiagonal(matrix: &[f64], dimension: usize) -> (Vec<f64>, Vec<f64>) {
 /// A <- H A H on the rows and columns from `start`, H = I - 2 v v'/|v|^2.
 fn reflect(a: &mut [f64], d: usize, start: usize, v: &[f64], square: f64) {
     let row = |i: usize| (start + i) * d + start..(start + i + 1) * d;
-    let mut w: Vec<f64> = (0..v.len())
-        .map(|i| 2.0 * dot(&a[row(i)], v) / square)
-        .collect();
+    let mut w: Vec<f64> = (0..v.len()).map(|i| 2.0 * dot(&a[row(i)], v) / square).collect();
     let half = dot(v, &w) / square;
     for (entry, value) in w.iter_mut().zip(v) {
         *entry -= half * value;
@@ -144,10 +142,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
             sums[lane] += x[lane] * y[lane];
         }
     }
-    let rest = a_rest
-        .iter()
-        .zip(b_rest)
-        .fold(0.0, |sum, (x, y)| sum + x * y);
+    let rest = a_rest.iter().zip(b_rest).fold(0.0, |sum, (x, y)| sum + x * y);
     (sums[0] + sums[1]) + (sums[2] + sums[3]) + rest
 }
 

@@ -7,10 +7,7 @@ use libm::log;
 use thiserror::Error;
 
 use crate::{
-    Ellipsoid, Statistics, algebra,
-    confidence::Setting,
-    mutant::Mutant,
-    statistics::{Noise, believed_keep},
+    Ellipsoid, Statistics, algebra, confidence::Setting, mutant::Mutant, statistics::Noise,
 };
 
 /// Why a release or a saved state is not taken. Nothing changed.
@@ -56,11 +53,7 @@ impl Bandit {
     /// Before the first release.
     pub fn new(task: Arc<TaskConfig>) -> Self {
         let statistics = Statistics::new(task.mechanism());
-        Self {
-            task,
-            statistics,
-            mutant: None,
-        }
+        Self { task, statistics, mutant: None }
     }
 
     /// Where it was when `statistics` were written down.
@@ -68,11 +61,7 @@ impl Bandit {
         if !statistics.fits(task.mechanism()) {
             return Err(BanditError::WrongStatistics);
         }
-        Ok(Self {
-            task,
-            statistics,
-            mutant: None,
-        })
+        Ok(Self { task, statistics, mutant: None })
     }
 
     /// The same, broken on purpose.
@@ -99,27 +88,16 @@ impl Bandit {
         sums.check(mechanism)?;
         let next = self.statistics.round + 1;
         if sums.round() != next {
-            return Err(BanditError::Order {
-                found: sums.round(),
-                next,
-            });
+            return Err(BanditError::Order { found: sums.round(), next });
         }
         let round = mechanism.round(next)?;
-        let keep = believed_keep(round.flip.keep(), self.mutant);
-        self.statistics.add(mechanism, sums, keep, round.bits);
+        self.statistics.add(mechanism, &round, sums);
         Ok(self.publish())
     }
 
     fn publish(&mut self) -> Option<Model> {
-        let Estimate {
-            theta,
-            width_factor,
-            ellipsoid,
-        } = self.estimate()?;
-        let due = match (
-            self.task.learner().config().update,
-            self.statistics.published_log_det,
-        ) {
+        let Estimate { theta, width_factor, ellipsoid } = self.estimate()?;
+        let due = match (self.task.learner().config().update, self.statistics.published_log_det) {
             (UpdateRule::Determinant { growth }, Some(last)) => {
                 ellipsoid.log_det >= last + log(1.0 + growth)
             }
@@ -162,17 +140,10 @@ impl Bandit {
         (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
 
         let factor = algebra::cholesky(&v, d)?;
-        let log_det = 2.0
-            * (0..d)
-                .map(|i| log(factor[triangle(i + 1) - 1]))
-                .sum::<f64>();
+        let log_det = 2.0 * (0..d).map(|i| log(factor[triangle(i + 1) - 1])).sum::<f64>();
         let width_factor = algebra::invert_lower(&factor, d);
         let theta = algebra::solve(&width_factor, &self.statistics.moment);
         let ellipsoid = setting.ellipsoid(&sizes, ridge, log_det, smallest_of_gram + ridge.0);
-        Some(Estimate {
-            theta,
-            width_factor,
-            ellipsoid,
-        })
+        Some(Estimate { theta, width_factor, ellipsoid })
     }
 }

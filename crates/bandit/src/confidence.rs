@@ -77,11 +77,7 @@ impl Setting<'_> {
     }
 
     fn proven(&self) -> Sizes {
-        let (d, bound, s) = (
-            self.dimension as f64,
-            self.context_bound,
-            sqrt(self.noise.proxy),
-        );
+        let (d, bound, s) = (self.dimension as f64, self.context_bound, sqrt(self.noise.proxy));
         let bias = self.noise.bias;
         let gram = s * sqrt(2.0 * d * (self.log_failure() + log(2.0 * d))) + d * bias;
         let moment = s * (sqrt(d) + sqrt(2.0 * self.log_failure())) + sqrt(d) * bias;
@@ -95,11 +91,7 @@ impl Setting<'_> {
     }
 
     fn calibrated(&self, exploration: f64) -> Sizes {
-        let (d, bound, s) = (
-            self.dimension as f64,
-            self.context_bound,
-            sqrt(self.noise.proxy),
-        );
+        let (d, bound, s) = (self.dimension as f64, self.context_bound, sqrt(self.noise.proxy));
         let nu = bound * bound * s * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
         let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
         let eta = bound * s * sqrt(d) * (w * sqrt(w));
@@ -117,11 +109,7 @@ impl Setting<'_> {
     /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for all terms.
     fn paper(&self, ridge: f64) -> Sizes {
         let (d, bound) = (self.dimension as f64, self.context_bound);
-        let (t, m, p) = (
-            self.noise.reports,
-            f64::from(self.round.bits),
-            self.round.flip.value(),
-        );
+        let (t, m, p) = (self.noise.reports, f64::from(self.round.bits), self.round.flip.value());
         let g = log(2.0 * t / self.learner.failure_probability);
         let root = sqrt(8.0 * t * g);
         let lambda = root / m + 2.0 * root / ((1.0 - p) * sqrt(m)) + ridge;
@@ -132,12 +120,7 @@ impl Setting<'_> {
             + self.learner.parameter_bound * sqrt(3.0 * 2.0 * bound * bound * lambda)
             + sqrt(2.0) * d / sqrt(lambda) * noise;
         let nu = 2.0 * bound * bound * lambda;
-        Sizes {
-            gram_noise: nu,
-            moment_noise: None,
-            floor: nu,
-            width: Width::Paper(width),
-        }
+        Sizes { gram_noise: nu, moment_noise: None, floor: nu, width: Width::Paper(width) }
     }
 
     /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.
@@ -159,11 +142,7 @@ impl Setting<'_> {
         smallest: f64,
     ) -> Ellipsoid {
         let (nu, z) = (sizes.gram_noise, sizes.floor);
-        let LearnerConfig {
-            reward_noise: sigma,
-            parameter_bound: bound,
-            ..
-        } = *self.learner;
+        let LearnerConfig { reward_noise: sigma, parameter_bound: bound, .. } = *self.learner;
         let mut eta = sizes.moment_noise.unwrap_or(0.0);
         if mutant::is(self.mutant, Mutant::NarrowConfidence) {
             eta = 0.0;

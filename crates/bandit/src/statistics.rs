@@ -1,4 +1,4 @@
-use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, Stage, triangle};
+use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, Round, triangle};
 use serde::{Deserialize, Serialize};
 
 use crate::mutant::{self, Mutant};
@@ -60,11 +60,7 @@ impl Statistics {
             && (self.models == 0) == self.published_log_det.is_none()
             && self.moment.len() == dimension
             && self.gram.len() == triangle(dimension)
-            && self
-                .moment
-                .iter()
-                .chain(&self.gram)
-                .all(|value| value.is_finite())
+            && self.moment.iter().chain(&self.gram).all(|value| value.is_finite())
             && self.published_log_det.is_none_or(f64::is_finite)
     }
 
@@ -72,8 +68,8 @@ impl Statistics {
     ///
     /// # Reference
     /// [GCPP21] Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
-    pub(crate) fn add(&mut self, mechanism: &Mechanism, sums: &BatchSums, keep: f64, bits: u32) {
-        let (l, m) = (f64::from(sums.size()), f64::from(bits));
+    pub(crate) fn add(&mut self, mechanism: &Mechanism, round: &Round, sums: &BatchSums) {
+        let (l, m, keep) = (f64::from(round.size), f64::from(round.bits), round.flip.keep());
         let bound = mechanism.context_bound();
         let estimate = |&sum: &u64| (2.0 * sum as f64 / m - l) / keep;
         let (moment, gram) = sums.sums().split_at(self.moment.len());
@@ -83,7 +79,7 @@ impl Statistics {
         for (entry, sum) in self.gram.iter_mut().zip(gram) {
             *entry += bound * bound * estimate(sum);
         }
-        self.round = sums.round();
+        self.round = round.number;
     }
 }
 
@@ -100,36 +96,20 @@ pub(crate) struct Noise {
 
 impl Noise {
     pub fn after(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Self {
-        let mut noise = Self {
-            reports: 0.0,
-            proxy: 0.0,
-            bias: 0.0,
-        };
+        let mut noise = Self { reports: 0.0, proxy: 0.0, bias: 0.0 };
         let mut left = round;
         for stage in mechanism.schedule().stages() {
             let rounds = stage.rounds.min(left);
             left -= rounds;
-            let (keep, reports) = (
-                keep(stage, mutant),
-                f64::from(rounds) * f64::from(stage.size),
-            );
+            let mut keep = stage.flip.keep();
+            if mutant::is(mutant, Mutant::LittleNoise) {
+                keep *= 4.0;
+            }
+            let reports = f64::from(rounds) * f64::from(stage.size);
             noise.reports += reports;
             noise.proxy += reports / (f64::from(stage.bits) * keep * keep);
             noise.bias += reports * QUANTISATION / keep;
         }
         noise
-    }
-}
-
-/// c of a stage.
-fn keep(stage: &Stage, mutant: Option<Mutant>) -> f64 {
-    believed_keep(stage.flip.keep(), mutant)
-}
-
-pub(crate) fn believed_keep(keep: f64, mutant: Option<Mutant>) -> f64 {
-    if mutant::is(mutant, Mutant::DoubledKeep) {
-        2.0 * keep
-    } else {
-        keep
     }
 }

@@ -16,7 +16,8 @@ fn cases() -> Vec<Value> {
 }
 
 fn bandit(case: &Value) -> Bandit {
-    let (mechanism, learner): (Mechanism, Learner) = (read(&case["mechanism"]), read(&case["learner"]));
+    let (mechanism, learner): (Mechanism, Learner) =
+        (read(&case["mechanism"]), read(&case["learner"]));
     Bandit::new(Arc::new(TaskConfig::new(mechanism, learner, Policy::default()).unwrap()))
 }
 
@@ -41,7 +42,10 @@ fn sums_give_the_models_as_written() {
             match (&model, &wanted) {
                 (None, None) => {}
                 (Some(model), Some(wanted)) => {
-                    assert_eq!((model.version(), model.round()), (wanted.version(), wanted.round()));
+                    assert_eq!(
+                        (model.version(), model.round()),
+                        (wanted.version(), wanted.round())
+                    );
                     assert_close(model.theta(), wanted.theta(), &name);
                     assert_close(model.width_factor(), wanted.width_factor(), &name);
                     assert_close(&[model.confidence_width()], &[wanted.confidence_width()], &name);
@@ -82,7 +86,9 @@ fn bad_sums_are_refused_and_change_nothing() {
             Err(error) => panic!("{}: {error}", case["name"]),
             Ok(sums) => match bandit.absorb(&sums).unwrap_err() {
                 BanditError::Protocol(ProtocolError::Task) => "mechanism",
-                BanditError::Protocol(ProtocolError::Round { .. }) | BanditError::Order { .. } => "round",
+                BanditError::Protocol(ProtocolError::Round { .. }) | BanditError::Order { .. } => {
+                    "round"
+                }
                 BanditError::Protocol(ProtocolError::ReleaseSize { .. }) => "size",
                 BanditError::Protocol(ProtocolError::Length { .. }) => "length",
                 BanditError::Protocol(ProtocolError::Range { .. }) => "range",

@@ -13,9 +13,7 @@ pub(crate) struct Chooser {
 
 impl Chooser {
     pub fn new(dimension: usize) -> Self {
-        Self {
-            theta: vec![0.0; dimension],
-        }
+        Self { theta: vec![0.0; dimension] }
     }
 
     pub fn choose<'a, R: Rng>(

@@ -47,9 +47,7 @@ pub(crate) fn bound(
     }
     let square = squared_norm(unit);
     if square > 1.0 {
-        let largest = unit
-            .iter()
-            .fold(0.0, |largest: f64, u| largest.max(u.abs()));
+        let largest = unit.iter().fold(0.0, |largest: f64, u| largest.max(u.abs()));
         unit.iter_mut().for_each(|u| *u /= largest);
         let norm = squared_norm(unit).sqrt();
         unit.iter_mut().for_each(|u| *u /= norm);

@@ -25,32 +25,21 @@ pub(crate) struct Coins {
 impl Coins {
     pub fn new(round: &Round, mutant: Option<Mutant>) -> Self {
         let flip = round.flip;
-        let (mut kept, mut of) = (
-            u64::from(flip.denominator() - flip.numerator()),
-            u64::from(flip.denominator()),
-        );
+        let (mut kept, mut of) =
+            (u64::from(flip.denominator() - flip.numerator()), u64::from(flip.denominator()));
         if mutant::is(mutant, Mutant::HalfFlip) {
             (kept, of) = (kept + of, 2 * of);
         }
         let keep = kept as f64 / of as f64;
         let limit = ((u128::from(kept) << 31) / u128::from(of)) as i32;
-        Self {
-            bits: round.bits,
-            keep,
-            limit,
-            mutant,
-        }
+        Self { bits: round.bits, keep, limit, mutant }
     }
 
     /// Thresholds of all coins, coordinate after coordinate.
     pub fn thresholds(&self, values: &[f64], thresholds: &mut Vec<u32>) {
         thresholds.clear();
         if self.bits == 1 {
-            thresholds.extend(
-                values
-                    .iter()
-                    .map(|&value| self.threshold(value.clamp(-1.0, 1.0))),
-            );
+            thresholds.extend(values.iter().map(|&value| self.threshold(value.clamp(-1.0, 1.0))));
         } else {
             let m = f64::from(self.bits);
             for &value in values {
@@ -68,9 +57,7 @@ impl Coins {
             }
         }
         if mutant::is(self.mutant, Mutant::CoarseThresholds) {
-            thresholds
-                .iter_mut()
-                .for_each(|threshold| *threshold &= 0xff00_0000);
+            thresholds.iter_mut().for_each(|threshold| *threshold &= 0xff00_0000);
         }
     }
 

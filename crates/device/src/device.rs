@@ -70,14 +70,7 @@ impl<R: Rng> Device<R> {
     fn with_rng(task: Arc<TaskConfig>, participation: Participation, rng: R) -> Self {
         let randomizer = Randomizer::new(task.mechanism());
         let chooser = Chooser::new(task.mechanism().dimension());
-        Self {
-            task,
-            participation,
-            randomizer,
-            chooser,
-            rng,
-            mutant: None,
-        }
+        Self { task, participation, randomizer, chooser, rng, mutant: None }
     }
 
     /// How often this device has answered; keep it.
@@ -100,8 +93,7 @@ impl<R: Rng> Device<R> {
         if model.is_some_and(|model| model.mechanism() != self.task.mechanism().hash()) {
             return Err(DeviceError::WrongModel);
         }
-        self.chooser
-            .choose(model, self.task.policy().selection(), arms, &mut self.rng)
+        self.chooser.choose(model, self.task.policy().selection(), arms, &mut self.rng)
     }
 
     /// The report for the features of the arm that was played and its reward, for the published `round`.
@@ -124,9 +116,7 @@ impl<R: Rng> Device<R> {
         }
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
-        let (counts, problem) = self
-            .randomizer
-            .randomize(&law, context, reward, &mut self.rng);
+        let (counts, problem) = self.randomizer.randomize(&law, context, reward, &mut self.rng);
         let report = Report::new(mechanism, round, ReportId(id), counts.to_vec())?;
         Ok(Answer { report, problem })
     }

@@ -172,10 +172,7 @@ impl FeatureMapConfig {
         for (context, action) in &self.interactions {
             let position =
                 |fields: &[Field], name: &String| fields.iter().position(|f| f.name == *name);
-            match (
-                position(&self.context, context),
-                position(&self.action, action),
-            ) {
+            match (position(&self.context, context), position(&self.action, action)) {
                 (Some(a), Some(b)) => pairs.push((a, b)),
                 _ => {
                     let (context, action) = (context.clone(), action.clone());
@@ -184,18 +181,12 @@ impl FeatureMapConfig {
             }
         }
         let fields = self.context.iter().chain(&self.action).map(Field::len);
-        let products = pairs
-            .iter()
-            .map(|&(a, b)| self.context[a].len() * self.action[b].len());
+        let products = pairs.iter().map(|&(a, b)| self.context[a].len() * self.action[b].len());
         let dimension = usize::from(self.bias) + fields.chain(products).sum::<usize>();
         if dimension == 0 || dimension > 1000 {
             return Err(FeatureMapError::Dimension(dimension));
         }
-        Ok(FeatureMap {
-            config: self,
-            pairs,
-            dimension,
-        })
+        Ok(FeatureMap { config: self, pairs, dimension })
     }
 }
 
@@ -205,28 +196,16 @@ impl Field {
         match &self.kind {
             FieldKind::Number { min, max } => {
                 let valid = min < max && (2.0 * (max - min)).is_finite();
-                if valid {
-                    Ok(())
-                } else {
-                    Err(FeatureMapError::Range(name()))
-                }
+                if valid { Ok(()) } else { Err(FeatureMapError::Range(name())) }
             }
             FieldKind::Category { values } => {
                 let distinct: HashSet<_> = values.iter().collect();
                 let valid = !values.is_empty() && distinct.len() == values.len();
-                if valid {
-                    Ok(())
-                } else {
-                    Err(FeatureMapError::Values(name()))
-                }
+                if valid { Ok(()) } else { Err(FeatureMapError::Values(name())) }
             }
             FieldKind::Hashed { buckets } => {
                 let valid = (1..=1000).contains(buckets);
-                if valid {
-                    Ok(())
-                } else {
-                    Err(FeatureMapError::Buckets(name(), *buckets))
-                }
+                if valid { Ok(()) } else { Err(FeatureMapError::Buckets(name(), *buckets)) }
             }
         }
     }
@@ -275,7 +254,8 @@ impl Field {
             }
             (FieldKind::Hashed { buckets }, Value::Text(_) | Value::Flag(_)) => {
                 let hash = fnv1a(self.name.bytes().chain(*b"=").chain(text(value).bytes()));
-                block[((hash >> 1) % buckets) as usize] = if hash.is_multiple_of(2) { 1.0 } else { -1.0 };
+                block[((hash >> 1) % buckets) as usize] =
+                    if hash.is_multiple_of(2) { 1.0 } else { -1.0 };
                 None
             }
             _ => Some(FieldProblem::Type(name())),
@@ -350,7 +330,5 @@ fn text(value: &Value) -> &str {
 
 /// 32-bit FNV-1a: short, and the same in every language.
 fn fnv1a(bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(2_166_136_261, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
-    })
+    bytes.fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }

@@ -36,10 +36,7 @@ impl Participation {
         if last > 0 && u64::from(round) < next {
             return Err(DeviceError::TooSoon { round, last, next });
         }
-        *self = Self {
-            last_round: round,
-            reports: self.reports + 1,
-        };
+        *self = Self { last_round: round, reports: self.reports + 1 };
         Ok(())
     }
 }

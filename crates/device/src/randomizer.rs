@@ -57,9 +57,7 @@ impl Randomizer {
         rng: &mut R,
     ) -> (&[u16], Option<InputProblem>) {
         let problem = self.law(round, context, reward);
-        let Some((_, coins)) = &self.coins else {
-            unreachable!("law() sets the coins")
-        };
+        let Some((_, coins)) = &self.coins else { unreachable!("law() sets the coins") };
         rng.fill_bytes(&mut self.first);
         coins.count(&self.thresholds, &self.first, &mut self.counts, || {
             let mut rest = [0; 3];
@@ -82,14 +80,9 @@ impl Randomizer {
     }
 
     fn law(&mut self, round: &Round, context: &[f64], reward: f64) -> Option<InputProblem> {
-        if self
-            .coins
-            .as_ref()
-            .is_none_or(|(known, _)| !known.same_law(round))
-        {
+        if self.coins.as_ref().is_none_or(|(known, _)| !known.same_law(round)) {
             self.coins = Some((*round, Coins::new(round, self.mutant)));
-            self.first
-                .resize(self.values.len() * round.bits as usize, 0);
+            self.first.resize(self.values.len() * round.bits as usize, 0);
         }
         let problem = if mutant::is(self.mutant, Mutant::NoClipping) {
             for (u, x) in self.unit.iter_mut().zip(context) {

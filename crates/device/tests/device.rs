@@ -4,7 +4,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use incrowd_device::{Device, DeviceError, InputProblem, Mutant, Participation};
 use incrowd_protocol::{
-    FlipProbability, Learner, MechanismConfig, Model, ModelParts, PolicyConfig, Selection, Stage, TaskConfig,
+    FlipProbability, Learner, MechanismConfig, Model, ModelParts, PolicyConfig, Selection, Stage,
+    TaskConfig,
 };
 use rand_chacha::{ChaCha20Rng, rand_core::SeedableRng};
 
@@ -86,7 +87,11 @@ fn r16_a_device_without_the_limit_is_noticed() {
     let task = task(Selection::Ucb, 2, 3);
     let mut device = Device::simulated(task, rng(1)).with_mutant(Mutant::NoParticipationLimit);
     let outcomes = [4, 5].map(|round| device.report(round, &[1.0, 0.0], 1.0).is_ok());
-    assert_eq!(outcomes, [true, true], "the mutant sends twice in a window, where the test above expects an error");
+    assert_eq!(
+        outcomes,
+        [true, true],
+        "the mutant sends twice in a window, where the test above expects an error"
+    );
 }
 
 /// R13: two devices of the operating system's randomness agree on nothing; two with the same seed on everything.
@@ -94,16 +99,24 @@ fn r16_a_device_without_the_limit_is_noticed() {
 fn r13_randomness_is_the_systems() {
     let task = task(Selection::Ucb, 0, 1);
     let report = |mut device: Device| device.report(1, &[0.0, 0.0], 0.0).unwrap().report;
-    let ids: HashSet<_> = (0..64).map(|_| report(Device::new(task.clone()).unwrap()).id()).collect();
+    let ids: HashSet<_> =
+        (0..64).map(|_| report(Device::new(task.clone()).unwrap()).id()).collect();
     assert_eq!(ids.len(), 64);
     let seeded = || report(Device::simulated(task.clone(), rng(7)));
     assert_eq!(seeded(), seeded());
 }
 
-fn model(task: &TaskConfig, theta: [f64; 2], width_factor: [f64; 3], confidence_width: f64) -> Model {
+fn model(
+    task: &TaskConfig,
+    theta: [f64; 2],
+    width_factor: [f64; 3],
+    confidence_width: f64,
+) -> Model {
     let mechanism = task.mechanism().hash();
     let (theta, width_factor) = (theta.to_vec(), width_factor.to_vec());
-    ModelParts { mechanism, version: 1, round: 1, theta, width_factor, confidence_width }.check().unwrap()
+    ModelParts { mechanism, version: 1, round: 1, theta, width_factor, confidence_width }
+        .check()
+        .unwrap()
 }
 
 #[test]
@@ -111,7 +124,8 @@ fn choose_takes_the_highest_upper_confidence_bound() {
     let task = task(Selection::Ucb, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(3));
     let arms: [[f64; 2]; 3] = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]];
-    let mut choose = |model: &Model| device.choose(Some(model), arms.iter().map(|arm| &arm[..])).unwrap();
+    let mut choose =
+        |model: &Model| device.choose(Some(model), arms.iter().map(|arm| &arm[..])).unwrap();
     // Without width the best mean wins; scores 0.5, 0.4, 0.54.
     assert_eq!(choose(&model(&task, [0.5, 0.4], [1.0, 0.0, 1.0], 0.0)), 2);
     // |W x| = 0.1, 3.0, 1.8 for W = diag(0.1, 3): scores 0.6, 3.4, 2.34 with beta 1.

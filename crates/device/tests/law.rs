@@ -92,7 +92,9 @@ fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
                 return law_of_code(0);
             }
             let (with, without) = (law_of_code(mu), law_of_code(mu - 1));
-            let mix = |(a, b): (&BigRational, &BigRational)| a * &partial + b * (BigRational::one() - &partial);
+            let mix = |(a, b): (&BigRational, &BigRational)| {
+                a * &partial + b * (BigRational::one() - &partial)
+            };
             with.iter().zip(&without).map(mix).collect()
         })
         .collect()
@@ -159,7 +161,12 @@ fn broken_coins_do_not_have_the_papers_law() {
 }
 
 /// E[(2 count/m - 1)/c] for each coordinate.
-fn debiased_means(mechanism: &Mechanism, mutant: Option<Mutant>, x: &[f64], r: f64) -> Vec<BigRational> {
+fn debiased_means(
+    mechanism: &Mechanism,
+    mutant: Option<Mutant>,
+    x: &[f64],
+    r: f64,
+) -> Vec<BigRational> {
     let round = mechanism.round(1).unwrap();
     let (n, d) = (i64::from(round.flip.numerator()), i64::from(round.flip.denominator()));
     let c = ratio(d - n, d);
@@ -183,9 +190,7 @@ fn the_debiased_mean_of_a_dyadic_input_is_the_input() {
 }
 
 fn input() -> impl Strategy<Value = (Vec<f64>, f64)> {
-    (1usize..=2).prop_flat_map(|d| {
-        (prop::collection::vec(-0.7..0.7f64, d), 0.0..=1.0f64)
-    })
+    (1usize..=2).prop_flat_map(|d| (prop::collection::vec(-0.7..0.7f64, d), 0.0..=1.0f64))
 }
 
 proptest! {
@@ -223,7 +228,10 @@ fn a_coordinate_that_is_not_randomized_has_no_bounded_ratio() {
     let mechanism = mechanism(1, 2, (1, 2));
     let law = |x| device_law(&mechanism, Some(Mutant::LastCoordinateBare), &[x], 1.0);
     let (a, b) = (law(1.0), law(0.1));
-    let impossible = a.iter().zip(&b).any(|(a, b)| a.iter().zip(b).any(|(p, q)| p > &ratio(1, 2) && q < &ratio(1, 1 << 30)));
+    let impossible = a
+        .iter()
+        .zip(&b)
+        .any(|(a, b)| a.iter().zip(b).any(|(p, q)| p > &ratio(1, 2) && q < &ratio(1, 1 << 30)));
     assert!(impossible);
 }
 
@@ -238,7 +246,13 @@ proptest! {
 
 /// Coins of a report that are not U < T, for U near the threshold or anywhere.
 fn wrong_coins(
-    mechanism: &Mechanism, mutant: Option<Mutant>, x: f64, r: f64, offsets: [i64; 2], words: [u32; 2], near: [bool; 2],
+    mechanism: &Mechanism,
+    mutant: Option<Mutant>,
+    x: f64,
+    r: f64,
+    offsets: [i64; 2],
+    words: [u32; 2],
+    near: [bool; 2],
 ) -> usize {
     let round = mechanism.round(1).unwrap();
     let mut randomizer = Randomizer::new(mechanism);
@@ -261,6 +275,14 @@ fn wrong_coins(
 #[test]
 fn coins_that_skip_ties_are_noticed() {
     let mechanism = mechanism(1, 1, (3, 7));
-    let wrong = wrong_coins(&mechanism, Some(Mutant::TiesAreZero), 0.3, 0.5, [-1, -1], [0, 0], [true, true]);
+    let wrong = wrong_coins(
+        &mechanism,
+        Some(Mutant::TiesAreZero),
+        0.3,
+        0.5,
+        [-1, -1],
+        [0, 0],
+        [true, true],
+    );
     assert!(wrong > 0);
 }

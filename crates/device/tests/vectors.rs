@@ -67,7 +67,8 @@ fn thresholds_are_as_written() {
 fn reports_from_given_bytes_are_as_written() {
     for case in cases("reports").iter().filter(|case| case["error"].is_null()) {
         let mechanism: Mechanism = read(&case["mechanism"]);
-        let task = TaskConfig::new(mechanism.clone(), Learner::default(), Policy::default()).unwrap();
+        let task =
+            TaskConfig::new(mechanism.clone(), Learner::default(), Policy::default()).unwrap();
         let mut tape = Tape::new(hex::decode(case["random"].as_str().unwrap()).unwrap());
         let mut device = Device::simulated(Arc::new(task), &mut tape);
         let (x, reward) = (floats(&case["x"]), float(&case["reward"]));
@@ -85,7 +86,8 @@ fn feature_maps_are_as_written() {
     for case in cases("features") {
         match (case["error"].as_str(), serde_json::from_value::<FeatureMap>(case["map"].clone())) {
             (None, Ok(map)) => {
-                let (context, action): (Fields, Fields) = (read(&case["context"]), read(&case["action"]));
+                let (context, action): (Fields, Fields) =
+                    (read(&case["context"]), read(&case["action"]));
                 let features = map.features(&context, &action);
                 let wanted = floats(&case["x"]);
                 assert_eq!(features.x.len(), wanted.len(), "{}", case["name"]);

@@ -21,10 +21,7 @@ impl FlipProbability {
         if numerator == 0 || numerator >= denominator || gcd(numerator, denominator) != 1 {
             return Err(ProtocolError::Flip(format!("{numerator}/{denominator}")));
         }
-        Ok(Self {
-            numerator,
-            denominator,
-        })
+        Ok(Self { numerator, denominator })
     }
 
     /// The fraction with denominator 2^30 nearest to 1 - `keep`, rounded toward more noise.

@@ -139,13 +139,8 @@ impl Mechanism {
         hasher.update((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
             let flip = stage.flip;
-            for word in [
-                stage.rounds,
-                stage.size,
-                stage.bits,
-                flip.numerator(),
-                flip.denominator(),
-            ] {
+            for word in [stage.rounds, stage.size, stage.bits, flip.numerator(), flip.denominator()]
+            {
                 hasher.update(word.to_be_bytes());
             }
         }

@@ -30,11 +30,7 @@ impl ModelParts {
         }
         let (found, needed) = (self.width_factor.len(), triangle(dimension));
         if found != needed {
-            return Err(ProtocolError::Length {
-                what: "width_factor",
-                found,
-                needed,
-            });
+            return Err(ProtocolError::Length { what: "width_factor", found, needed });
         }
         if !self.theta.iter().all(|value| value.is_finite()) {
             return Err(ProtocolError::NotFinite("theta"));

@@ -30,11 +30,7 @@ impl Report {
         let bits = mechanism.round(round)?.bits;
         let (found, needed) = (counts.len(), mechanism.coordinates());
         if found != needed {
-            return Err(ProtocolError::Length {
-                what: "counts",
-                found,
-                needed,
-            });
+            return Err(ProtocolError::Length { what: "counts", found, needed });
         }
         if let Some(coordinate) = counts.iter().position(|&count| u32::from(count) > bits) {
             return Err(ProtocolError::Count { coordinate, bits });
@@ -91,10 +87,7 @@ impl Report {
     pub fn decode(bytes: &[u8], mechanism: &Mechanism) -> Result<Self, ProtocolError> {
         let found = bytes.len();
         let Some((header, payload)) = bytes.split_first_chunk::<HEADER>() else {
-            return Err(ProtocolError::Short {
-                found,
-                needed: HEADER,
-            });
+            return Err(ProtocolError::Short { found, needed: HEADER });
         };
         if header[0] != VERSION {
             return Err(ProtocolError::Version(header[0]));
@@ -114,11 +107,7 @@ impl Report {
         let mut id = [0; 16];
         id.copy_from_slice(&header[13..]);
         let counts = unpack(payload, mechanism.coordinates(), bits)?;
-        Ok(Self {
-            round,
-            id: ReportId(id),
-            counts,
-        })
+        Ok(Self { round, id: ReportId(id), counts })
     }
 }
 

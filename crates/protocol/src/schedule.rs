@@ -116,12 +116,7 @@ impl Schedule {
             left -= u64::from(size);
             match stages.last_mut() {
                 Some(last) if last.size == size => last.rounds += 1,
-                _ => stages.push(Stage {
-                    rounds: 1,
-                    size,
-                    bits,
-                    flip,
-                }),
+                _ => stages.push(Stage { rounds: 1, size, bits, flip }),
             }
             wanted = (wanted * growth).min(f64::from(u32::MAX));
         }
@@ -140,10 +135,7 @@ impl Schedule {
 
     /// Reports that all rounds take together (T, when every user reports once).
     pub fn horizon(&self) -> u64 {
-        self.stages
-            .iter()
-            .map(|stage| u64::from(stage.rounds) * u64::from(stage.size))
-            .sum()
+        self.stages.iter().map(|stage| u64::from(stage.rounds) * u64::from(stage.size)).sum()
     }
 
     /// The round with this number.
@@ -151,28 +143,16 @@ impl Schedule {
         let mut before = 0;
         for stage in &self.stages {
             if number > before && number - before <= stage.rounds {
-                return Ok(Round {
-                    number,
-                    size: stage.size,
-                    bits: stage.bits,
-                    flip: stage.flip,
-                });
+                return Ok(Round { number, size: stage.size, bits: stage.bits, flip: stage.flip });
             }
             before += stage.rounds;
         }
-        Err(ProtocolError::Round {
-            round: number,
-            last: before,
-        })
+        Err(ProtocolError::Round { round: number, last: before })
     }
 
     /// Smallest batch of the schedule.
     pub fn smallest_batch(&self) -> u32 {
-        self.stages
-            .iter()
-            .map(|stage| stage.size)
-            .min()
-            .unwrap_or(0)
+        self.stages.iter().map(|stage| stage.size).min().unwrap_or(0)
     }
 }
 
@@ -186,12 +166,9 @@ mod tests {
 
     #[test]
     fn growing_batches_end_exactly_at_the_horizon() {
-        for (first, growth, horizon) in [
-            (300, 1.5, 100_000),
-            (1000, 2.0, 1_000_000),
-            (7, 1.0, 7),
-            (10, 1.01, 95),
-        ] {
+        for (first, growth, horizon) in
+            [(300, 1.5, 100_000), (1000, 2.0, 1_000_000), (7, 1.0, 7), (10, 1.01, 95)]
+        {
             let stages = Schedule::growing(first, growth, horizon, 1, half()).unwrap();
             let schedule = Schedule::new(stages, 5).unwrap();
             assert_eq!(schedule.horizon(), horizon);
@@ -205,22 +182,11 @@ mod tests {
 
     #[test]
     fn a_round_knows_its_stage() {
-        let stage = |rounds, size| Stage {
-            rounds,
-            size,
-            bits: 1,
-            flip: half(),
-        };
+        let stage = |rounds, size| Stage { rounds, size, bits: 1, flip: half() };
         let schedule = Schedule::new(vec![stage(2, 10), stage(1, 20), stage(3, 40)], 2).unwrap();
         let sizes: Vec<u32> = (1..=6).map(|j| schedule.round(j).unwrap().size).collect();
         assert_eq!(sizes, [10, 10, 20, 40, 40, 40]);
-        assert_eq!(
-            schedule.round(0),
-            Err(ProtocolError::Round { round: 0, last: 6 })
-        );
-        assert_eq!(
-            schedule.round(7),
-            Err(ProtocolError::Round { round: 7, last: 6 })
-        );
+        assert_eq!(schedule.round(0), Err(ProtocolError::Round { round: 0, last: 6 }));
+        assert_eq!(schedule.round(7), Err(ProtocolError::Round { round: 7, last: 6 }));
     }
 }

@@ -20,12 +20,7 @@ impl BatchSums {
     /// The sums of the full batch of a round.
     pub fn new(mechanism: &Mechanism, round: u32, sums: Vec<u64>) -> Result<Self, ProtocolError> {
         let size = mechanism.round(round)?.size;
-        let sums = Self {
-            mechanism: mechanism.hash(),
-            round,
-            size,
-            sums,
-        };
+        let sums = Self { mechanism: mechanism.hash(), round, size, sums };
         sums.check(mechanism)?;
         Ok(sums)
     }
@@ -38,27 +33,17 @@ impl BatchSums {
         let round = mechanism.round(self.round)?;
         if self.size != round.size {
             let (found, needed) = (self.size, round.size);
-            return Err(ProtocolError::ReleaseSize {
-                round: self.round,
-                found,
-                needed,
-            });
+            return Err(ProtocolError::ReleaseSize { round: self.round, found, needed });
         }
         let (found, needed) = (self.sums.len(), mechanism.coordinates());
         if found != needed {
-            return Err(ProtocolError::Length {
-                what: "sums",
-                found,
-                needed,
-            });
+            return Err(ProtocolError::Length { what: "sums", found, needed });
         }
         let limit = u64::from(round.size) * u64::from(round.bits);
         match self.sums.iter().position(|&sum| sum > limit) {
-            Some(coordinate) => Err(ProtocolError::Range {
-                coordinate,
-                found: self.sums[coordinate],
-                limit,
-            }),
+            Some(coordinate) => {
+                Err(ProtocolError::Range { coordinate, found: self.sums[coordinate], limit })
+            }
             None => Ok(()),
         }
     }

@@ -64,10 +64,7 @@ impl Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self(PolicyConfig {
-            selection: Selection::Ucb,
-            smallest_batch: 1,
-        })
+        Self(PolicyConfig { selection: Selection::Ucb, smallest_batch: 1 })
     }
 }
 
@@ -114,11 +111,7 @@ impl TaskConfig {
         if smallest < policy.smallest_batch() {
             return Err(ProtocolError::Size(smallest, policy.smallest_batch()));
         }
-        Ok(Self {
-            mechanism,
-            learner,
-            policy,
-        })
+        Ok(Self { mechanism, learner, policy })
     }
 
     /// What every privacy guarantee depends on.

@@ -37,9 +37,6 @@ pub(crate) mod integers {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?
-            .iter()
-            .map(|text| parse(text))
-            .collect()
+        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
     }
 }

@@ -1,7 +1,8 @@
 //! Codecs round-trip, refuse what is not theirs, and give every content the same length.
 
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Mechanism, MechanismConfig, Model, ProtocolError, Report, ReportId, Stage, TaskConfig,
+    BatchSums, FlipProbability, Mechanism, MechanismConfig, Model, ProtocolError, Report, ReportId,
+    Stage, TaskConfig,
 };
 use proptest::prelude::*;
 

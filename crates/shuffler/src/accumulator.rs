@@ -9,11 +9,7 @@ pub struct Accumulator {
 impl Accumulator {
     /// An empty batch of `capacity` reports with this many coordinates.
     pub fn new(coordinates: usize, capacity: u32) -> Self {
-        Self {
-            sums: vec![0; coordinates],
-            count: 0,
-            capacity,
-        }
+        Self { sums: vec![0; coordinates], count: 0, capacity }
     }
 
     /// Reports counted so far.

@@ -83,12 +83,7 @@ impl Batch {
     /// The first round's empty batch.
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
         let current = open(&mechanism, 1, None);
-        Self {
-            mechanism,
-            current,
-            window: Window::default(),
-            mutant: None,
-        }
+        Self { mechanism, current, window: Window::default(), mutant: None }
     }
 
     /// The same, broken on purpose.
@@ -139,23 +134,14 @@ impl Batch {
         if !sums.add(report.counts()) {
             let (found, needed) = (report.counts().len(), self.mechanism.coordinates());
             return Outcome::Refused(
-                ProtocolError::Length {
-                    what: "counts",
-                    found,
-                    needed,
-                }
-                .into(),
+                ProtocolError::Length { what: "counts", found, needed }.into(),
             );
         }
         if mutant::is(self.mutant, Mutant::CountsTwice) {
             let _ = sums.add(report.counts());
         }
         self.window.insert(report.round(), report.id());
-        if sums.is_full() {
-            self.release()
-        } else {
-            Outcome::Counted
-        }
+        if sums.is_full() { self.release() } else { Outcome::Counted }
     }
 
     /// Counts reports that were made and added in bulk: `fill` gets the accumulator of the current round. For the simulator.
@@ -165,11 +151,7 @@ impl Batch {
             return Outcome::Refused(Refusal::Finished);
         };
         fill(current, sums);
-        if sums.is_full() {
-            self.release()
-        } else {
-            Outcome::Counted
-        }
+        if sums.is_full() { self.release() } else { Outcome::Counted }
     }
 
     fn release(&mut self) -> Outcome {
@@ -179,8 +161,7 @@ impl Batch {
         let next = round.number + 1;
         self.current = open(&self.mechanism, next, self.mutant);
         let keep = u32::from(mutant::is(self.mutant, Mutant::ShortMemory));
-        self.window
-            .forget_before((next + keep).saturating_sub(self.mechanism.grace()));
+        self.window.forget_before((next + keep).saturating_sub(self.mechanism.grace()));
         let sums = sums.into_sums().unwrap_or_default();
         match BatchSums::new(&self.mechanism, round.number, sums) {
             Ok(sums) => Outcome::Released(sums),
@@ -192,36 +173,20 @@ impl Batch {
 fn open(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Option<(Round, Accumulator)> {
     let round = mechanism.round(round).ok()?;
     let short = u32::from(mutant::is(mutant, Mutant::ShortBatch));
-    Some((
-        round,
-        Accumulator::new(mechanism.coordinates(), round.size - short),
-    ))
+    Some((round, Accumulator::new(mechanism.coordinates(), round.size - short)))
 }
 
 /// Whether a report made for `round` counts in the batch of `current`.
 fn in_window(mechanism: &Mechanism, current: &Round, round: u32) -> Result<(), Refusal> {
-    let (now, oldest) = (
-        current.number,
-        current.number.saturating_sub(mechanism.grace()).max(1),
-    );
+    let (now, oldest) = (current.number, current.number.saturating_sub(mechanism.grace()).max(1));
     if round > now {
-        return Err(Refusal::Early {
-            round,
-            current: now,
-        });
+        return Err(Refusal::Early { round, current: now });
     }
     if round < oldest {
-        return Err(Refusal::Late {
-            round,
-            oldest,
-            current: now,
-        });
+        return Err(Refusal::Late { round, oldest, current: now });
     }
     if !mechanism.round(round)?.same_law(current) {
-        return Err(Refusal::OtherLaw {
-            round,
-            current: now,
-        });
+        return Err(Refusal::OtherLaw { round, current: now });
     }
     Ok(())
 }

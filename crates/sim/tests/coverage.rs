@@ -1,0 +1,162 @@
+//! How often the confidence ellipsoid holds the true parameter, uniformly over the releases of a run.
+
+use std::sync::Arc;
+
+use incrowd_bandit::{Bandit, Mutant};
+use incrowd_device::Randomizer;
+use incrowd_protocol::{
+    Confidence, FlipProbability, LearnerConfig, MechanismConfig, Policy, Stage, TaskConfig,
+    UpdateRule, triangle,
+};
+use incrowd_shuffler::{Batch, Outcome};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use rand_distr::{Distribution, StandardNormal};
+use rayon::prelude::*;
+
+const DELTA: f64 = 0.05;
+const BATCHES: u32 = 10;
+
+fn task(d: u32, reports: u32, keep: f64, bound: f64, confidence: Confidence) -> Arc<TaskConfig> {
+    let flip = FlipProbability::from_keep(keep).unwrap();
+    let mechanism = MechanismConfig {
+        dimension: d,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds: BATCHES, size: reports / BATCHES, bits: 1, flip }],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    let learner = LearnerConfig {
+        parameter_bound: bound,
+        failure_probability: DELTA,
+        confidence,
+        update: UpdateRule::EveryBatch {},
+        ..LearnerConfig::default()
+    };
+    let task =
+        TaskConfig::new(mechanism.check().unwrap(), learner.check().unwrap(), Policy::default());
+    Arc::new(task.unwrap())
+}
+
+/// (1, z)/sqrt 2 for z uniform on the sphere.
+fn sphere(d: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    let mut x: Vec<f64> = (0..d).map(|_| StandardNormal.sample(rng)).collect();
+    let norm = x[1..].iter().map(|z| z * z).sum::<f64>().sqrt() * 2f64.sqrt();
+    x.iter_mut().for_each(|z| *z /= norm);
+    x[0] = 0.5f64.sqrt();
+    x
+}
+
+/// Largest ||theta - theta*||_V / beta over the releases of one run.
+fn worst_ratio(task: &Arc<TaskConfig>, mutant: Option<Mutant>, seed: u64) -> f64 {
+    let d = task.mechanism().dimension();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let bound = task.learner().config().parameter_bound;
+    let theta: Vec<f64> = sphere(d, &mut rng).iter().map(|t| bound * t).collect();
+    let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
+    let mut bandit = Bandit::new(task.clone());
+    if let Some(mutant) = mutant {
+        bandit = bandit.with_mutant(mutant);
+    }
+    let mut randomizer = Randomizer::new(task.mechanism());
+    let mut worst = 0f64;
+    while batch.round().is_some() {
+        let outcome = batch.fill(|round, sums| {
+            while !sums.is_full() {
+                let x = sphere(d, &mut rng);
+                let mean: f64 = x.iter().zip(&theta).map(|(x, t)| x * t).sum();
+                let uniform = rand_core::Rng::next_u32(&mut rng);
+                let reward = f64::from(u8::from(f64::from(uniform) < mean * 4_294_967_296.0));
+                let (counts, _) = randomizer.randomize(round, &x, reward, &mut rng);
+                assert!(sums.add(counts));
+            }
+        });
+        let Outcome::Released(sums) = outcome else { panic!("{outcome:?}") };
+        bandit.absorb(&sums).unwrap();
+        let estimate = bandit.estimate().unwrap();
+        let error: Vec<f64> = estimate.theta.iter().zip(&theta).map(|(a, b)| a - b).collect();
+        worst =
+            worst.max(norm(&estimate.width_factor, &error) / estimate.ellipsoid.confidence_width);
+    }
+    worst
+}
+
+/// ||e||_V = |y| with W'y = e, as V^-1 = W'W: back substitution.
+fn norm(factor: &[f64], error: &[f64]) -> f64 {
+    let d = error.len();
+    let mut y = error.to_vec();
+    for i in (0..d).rev() {
+        y[i] /= factor[triangle(i) + i];
+        for k in 0..i {
+            y[k] -= factor[triangle(i) + k] * y[i];
+        }
+    }
+    y.iter().map(|y| y * y).sum::<f64>().sqrt()
+}
+
+struct Coverage {
+    share: f64,
+    quantile: f64,
+}
+
+fn coverage(task: &Arc<TaskConfig>, mutant: Option<Mutant>, runs: u64) -> Coverage {
+    let mut ratios: Vec<f64> =
+        (0..runs).into_par_iter().map(|seed| worst_ratio(task, mutant, seed)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let covered = ratios.iter().filter(|&&ratio| ratio <= 1.0).count();
+    let quantile = ratios[((1.0 - DELTA) * runs as f64) as usize];
+    Coverage { share: covered as f64 / runs as f64, quantile }
+}
+
+/// c and S of the two kinds of problem: signal and noise of one size, and nearly all noise, where the bound is used up most.
+const PROBLEMS: [(f64, f64); 2] = [(0.5, 1.0), (0.01, 0.01)];
+
+/// The true failure probability is at most delta, and the ratios show that it is far below: the chance of a false alarm is far below 1e-9
+/// (if each run failed with probability delta/4, more than delta n = 100 of 2,000 failures would have probability below 1e-26).
+#[test]
+fn proven_covers_at_every_release() {
+    for (keep, bound) in PROBLEMS {
+        for d in [2, 5, 10] {
+            for t in [100, 1000, 10_000] {
+                let task = task(d, t, keep, bound, Confidence::Proven {});
+                let Coverage { share, quantile } = coverage(&task, None, 2000);
+                println!(
+                    "proven c={keep} S={bound} d={d} t={t}: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
+                );
+                assert!(share >= 1.0 - DELTA);
+            }
+        }
+    }
+}
+
+/// c doubled in the widths alone moves the quantile from 0.65 to 0.95 of beta, which no coverage can show; doubled in debiasing too, it only
+/// changes the unit. A factor four shows.
+#[test]
+fn confidence_that_is_too_narrow_is_noticed() {
+    let task = task(10, 10_000, 0.01, 0.01, Confidence::Proven {});
+    for mutant in [Mutant::NarrowConfidence, Mutant::LittleNoise] {
+        let Coverage { share, quantile } = coverage(&task, Some(mutant), 200);
+        println!("{mutant:?}: covered {share:.4}, 95% quantile of error/beta {quantile:.3}");
+        assert!(share < 1.0 - DELTA, "{mutant:?} was not noticed");
+    }
+}
+
+#[test]
+fn paper_and_calibrated_coverage_as_measured() {
+    let calibrated = Confidence::Calibrated { exploration: 1.0 };
+    for (name, confidence) in
+        [("paper", Confidence::Paper { ridge: 1.0 }), ("calibrated", calibrated)]
+    {
+        for (keep, bound) in PROBLEMS {
+            for d in [2, 5, 10] {
+                let task = task(d, 1000, keep, bound, confidence);
+                let Coverage { share, quantile } = coverage(&task, None, 500);
+                println!(
+                    "{name} c={keep} S={bound} d={d} t=1000: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
+                );
+                assert!(quantile.is_finite());
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Learning on the demo problem with the real device, shuffler and bandit.
+
+use std::sync::Arc;
+
+use incrowd_protocol::{
+    FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, Schedule, Selection, Stage,
+    TaskConfig,
+};
+use incrowd_sim::{Path, Simulation, SimulationError, Summary, Synthetic};
+use rayon::prelude::*;
+
+fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
+    let mechanism = MechanismConfig {
+        dimension: 5,
+        context_bound: 1.0,
+        schedule,
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    Arc::new(TaskConfig::new(mechanism.check().unwrap(), Learner::default(), policy).unwrap())
+}
+
+fn fixed(users: u32) -> Vec<Stage> {
+    let flip = FlipProbability::new(53, 100).unwrap();
+    vec![Stage { rounds: users / 100, size: 100, bits: 1, flip }]
+}
+
+fn run(task: &Arc<TaskConfig>, path: Path, seed: u64) -> Summary {
+    let people = Synthetic::new(5, 10, seed).unwrap();
+    let mut simulation = Simulation::new(task.clone(), people, path, seed).unwrap();
+    while simulation.next_batch().unwrap() {}
+    *simulation.summary()
+}
+
+fn mean_share(task: &Arc<TaskConfig>, seeds: u64) -> f64 {
+    let shares: Vec<f64> =
+        (0..seeds).into_par_iter().map(|seed| run(task, Path::Bulk, seed).regret_share()).collect();
+    shares.iter().sum::<f64>() / seeds as f64
+}
+
+/// c = 0.47, batches of 100, 100,000 users, calibrated confidence, 20 seeds.
+#[test]
+fn regret_is_below_15_percent_of_a_random_choice() {
+    let ucb = mean_share(&task(fixed(100_000), Policy::default()), 20);
+    let sampled = PolicyConfig { selection: Selection::Sampled { scale: 0.25 }, smallest_batch: 1 };
+    let sampled = mean_share(&task(fixed(100_000), sampled.check().unwrap()), 20);
+    println!("mean regret over the random choice's: ucb {ucb:.4}, sampled {sampled:.4}");
+    assert!(ucb < 0.15);
+    assert!(sampled < 0.15);
+}
+
+#[test]
+fn growing_batches_learn_too() {
+    let flip = FlipProbability::new(53, 100).unwrap();
+    let schedule = Schedule::growing(100, 1.2, 100_000, 1, flip).unwrap();
+    let share = mean_share(&task(schedule, Policy::default()), 8);
+    println!("growing batches: {share:.4}");
+    assert!(share < 0.25);
+}
+
+/// The same people, coins from other streams: 20,000 users, so the two shares differ only by luck.
+#[test]
+fn both_paths_count_everyone_once() {
+    let task = task(fixed(20_000), Policy::default());
+    for path in [Path::Wire, Path::Bulk] {
+        let summary = run(&task, path, 1);
+        assert_eq!((summary.users, summary.batches), (20_000, 200));
+        assert!(
+            summary.models > 1 && summary.models < 200,
+            "the determinant rule skips some: {}",
+            summary.models
+        );
+        assert!(
+            summary.regret < 0.6 * summary.regret_random(),
+            "{path:?} {}",
+            summary.regret_share()
+        );
+        assert_eq!(summary, run(&task, path, 1), "the same seed gives the same run");
+    }
+}
+
+#[test]
+fn an_environment_of_another_dimension_is_refused() {
+    let people = Synthetic::new(4, 10, 1).unwrap();
+    let result = Simulation::new(task(fixed(1000), Policy::default()), people, Path::Wire, 1);
+    assert_eq!(result.err(), Some(SimulationError::Dimension { found: 4, needed: 5 }));
+    assert!(Synthetic::new(1, 10, 1).is_err() && Synthetic::new(5, 0, 1).is_err());
+}

@@ -1,0 +1,117 @@
+//! Reports by wire and in bulk have the same law, and it is the stated one.
+
+use std::sync::Arc;
+
+use incrowd_device::{Device, Mutant, Randomizer};
+use incrowd_protocol::{
+    FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
+};
+use incrowd_shuffler::{Accumulator, Batch, Outcome};
+use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
+
+const REPORTS: u32 = 40_000;
+const DIMENSION: u32 = 4;
+const X: [f64; 4] = [0.7, -0.4, 0.1, -0.55];
+const REWARD: f64 = 0.8;
+
+fn task(bits: u32) -> Arc<TaskConfig> {
+    let mechanism = MechanismConfig {
+        dimension: DIMENSION,
+        context_bound: 1.0,
+        schedule: vec![Stage {
+            rounds: 1,
+            size: REPORTS,
+            bits,
+            flip: FlipProbability::new(3, 10).unwrap(),
+        }],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    Arc::new(
+        TaskConfig::new(mechanism.check().unwrap(), Learner::default(), Policy::default()).unwrap(),
+    )
+}
+
+/// How often each coordinate had each count.
+type Histogram = Vec<Vec<u32>>;
+
+fn empty(bits: u32) -> Histogram {
+    vec![vec![0; bits as usize + 1]; coordinates(DIMENSION as usize)]
+}
+
+fn note(histogram: &mut Histogram, counts: &[u16]) {
+    for (row, &count) in histogram.iter_mut().zip(counts) {
+        row[usize::from(count)] += 1;
+    }
+}
+
+/// Devices, bytes, batch: counts are read from the decoded bytes, and must add up to the release.
+fn by_wire(bits: u32) -> Histogram {
+    let task = task(bits);
+    let mut rng = ChaCha20Rng::seed_from_u64(1);
+    let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
+    let mut histogram = empty(bits);
+    for i in 1..=REPORTS {
+        let answer = Device::simulated(task.clone(), &mut rng).report(1, &X, REWARD).unwrap();
+        note(&mut histogram, answer.report.counts());
+        match batch.accept_bytes(&answer.report.encode(task.mechanism()).unwrap()) {
+            Outcome::Counted => assert!(i < REPORTS),
+            Outcome::Released(sums) => {
+                assert_eq!(i, REPORTS);
+                assert_eq!(sums.sums(), totals(&histogram));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    histogram
+}
+
+fn in_bulk(bits: u32, mutant: Option<Mutant>) -> Histogram {
+    let task = task(bits);
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let mut randomizer = Randomizer::new(task.mechanism());
+    if let Some(mutant) = mutant {
+        randomizer = randomizer.with_mutant(mutant);
+    }
+    let round = task.mechanism().round(1).unwrap();
+    let mut sums = Accumulator::new(task.mechanism().coordinates(), REPORTS);
+    let mut histogram = empty(bits);
+    while !sums.is_full() {
+        let (counts, _) = randomizer.randomize(&round, &X, REWARD, &mut rng);
+        note(&mut histogram, counts);
+        assert!(sums.add(counts));
+    }
+    assert_eq!(sums.into_sums().unwrap(), totals(&histogram));
+    histogram
+}
+
+fn totals(histogram: &Histogram) -> Vec<u64> {
+    let total =
+        |row: &Vec<u32>| row.iter().enumerate().map(|(k, &n)| k as u64 * u64::from(n)).sum();
+    histogram.iter().map(total).collect()
+}
+
+/// Whether two histograms of n reports each can come from one law. Hoeffding for a difference of two means of n indicators: a cell differs by more than
+/// sqrt(n ln(2/a)) with probability at most a; a is 1e-9 over the number of cells (at most 14 * 4).
+fn differ(a: &Histogram, b: &Histogram) -> bool {
+    let cells = a.iter().map(Vec::len).sum::<usize>() as f64;
+    let bound = (f64::from(REPORTS) * (2.0 * cells / 1e-9).ln()).sqrt();
+    let far = |(x, y): (&u32, &u32)| (f64::from(*x) - f64::from(*y)).abs() > bound;
+    a.iter().zip(b).any(|(a, b)| a.iter().zip(b).any(far))
+}
+
+#[test]
+fn wire_and_bulk_have_one_law_and_mutants_another() {
+    for bits in [1, 3] {
+        let wire = by_wire(bits);
+        assert!(!differ(&wire, &in_bulk(bits, None)), "m={bits}");
+        for mutant in [Mutant::HalfFlip, Mutant::LastCoordinateBare] {
+            assert!(
+                differ(&wire, &in_bulk(bits, Some(mutant))),
+                "m={bits} {mutant:?} was not noticed"
+            );
+        }
+    }
+}
