@@ -43,10 +43,14 @@ class Tape:
 
 
 def sum_in_order(values):
-    total = values[0]  # not sum(): newer Pythons compensate, which is another result
-    for value in values[1:]:
+    total = 0.0  # not sum(): newer Pythons compensate, which is another result
+    for value in values:
         total = total + value
     return total
+
+
+def squared_norm(u):
+    return sum_in_order([y * y for y in u[::2]]) + sum_in_order([y * y for y in u[1::2]])
 
 
 # ---- Mechanism -------------------------------------------------------------------------------------------------
@@ -120,12 +124,12 @@ def coordinates(d, bound, x, r):
         u, r = [0.0] * d, 0.0
     if not 0 <= r <= 1:
         problem, r = "reward", 0.0 if r < 0 else 1.0
-    s = sum_in_order([ui * ui for ui in u])
+    s = squared_norm(u)
     if s > 1:
         problem = "norm" if s > 1.000000002 else problem
         largest = max(map(abs, u))
         u = [ui / largest for ui in u]
-        root = math.sqrt(sum_in_order([ui * ui for ui in u]))
+        root = math.sqrt(squared_norm(u))
         u = [ui / root for ui in u]
     return [r * ui for ui in u] + [u[i] * u[k] for i in range(d) for k in range(i + 1)], problem
 
@@ -135,8 +139,9 @@ def thresholds(v, flip, m):
     c, limit = (k - n) / k, (k - n) * HALF // k
     rows = []
     for vj in v:
-        taus = [min(1.0, max(-1.0, m * vj + (m - 1 - 2 * q))) for q in range(m)]
-        rows.append([HALF + max(-limit, min(limit, math.trunc((c * tau) * HALF))) for tau in taus])
+        taus = [m * vj + (m - 1 - 2 * q) for q in range(m)]
+        sizes = [math.floor(((3 + min(c * abs(tau), limit / HALF)) - 3) * HALF) for tau in taus]
+        rows.append([HALF + (size if tau >= 0 else -size) for tau, size in zip(taus, sizes)])
     return rows
 
 

@@ -1,1 +1,43 @@
-fn main() {}
+//! The one binary of incrowd. Data goes to stdout, talk to stderr.
+
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Personalization that hides in the crowd.
+///
+/// Devices choose their action locally from a published model and send one randomized report; a shuffler releases only sums over full
+/// batches; a bandit turns the sums into the next model. See `docs/design.md`.
+#[derive(Parser)]
+#[command(name = "incrowd", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// A table for people.
+    Text,
+    /// One JSON object on stdout.
+    Json,
+}
+
+/// Exit codes: 0 as it should be, 1 the result is not good enough, 2 the request cannot be done.
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(2)
+    })
+}

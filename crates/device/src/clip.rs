@@ -38,14 +38,19 @@ pub(crate) fn bound(
         unit.fill(0.0);
         return (0.0, Some(InputProblem::Dimension(unit.len())));
     }
-    for (u, x) in unit.iter_mut().zip(context) {
-        *u = x / context_bound;
+    unit.copy_from_slice(context);
+    // Dividing by 1 changes nothing but takes a third of the time of everything here.
+    if context_bound.to_bits() != 1f64.to_bits() {
+        unit.iter_mut().for_each(|u| *u /= context_bound);
+    }
+    let square = squared_norm(unit);
+    if square <= 1.0 && (0.0..=1.0).contains(&reward) {
+        return (reward, None);
     }
     if !(reward.is_finite() && unit.iter().all(|u| u.is_finite())) {
         unit.fill(0.0);
         return (0.0, Some(InputProblem::NotFinite));
     }
-    let square = squared_norm(unit);
     if square > 1.0 {
         let largest = unit.iter().fold(0.0, |largest: f64, u| largest.max(u.abs()));
         unit.iter_mut().for_each(|u| *u /= largest);
@@ -54,14 +59,19 @@ pub(crate) fn bound(
     }
     let problem = if square > NORM_TOLERANCE {
         Some(InputProblem::Norm)
-    } else if (0.0..=1.0).contains(&reward) {
-        None
     } else {
-        Some(InputProblem::Reward)
+        (!(0.0..=1.0).contains(&reward)).then_some(InputProblem::Reward)
     };
     (reward.clamp(0.0, 1.0), problem)
 }
 
+/// (u_1^2 + u_3^2 + ...) + (u_2^2 + u_4^2 + ...), in this order.
 fn squared_norm(unit: &[f64]) -> f64 {
-    unit.iter().fold(0.0, |sum, u| sum + u * u)
+    let (pairs, last) = unit.as_chunks::<2>();
+    let [mut odd, even] =
+        pairs.iter().fold([0.0, 0.0], |[odd, even], [a, b]| [odd + a * a, even + b * b]);
+    if let [u] = last {
+        odd += u * u;
+    }
+    odd + even
 }

@@ -3,7 +3,7 @@ use rand_core::Rng;
 
 use crate::{
     InputProblem, clip,
-    coins::Coins,
+    coins::{self, Coins},
     mutant::{self, Mutant},
 };
 
@@ -19,7 +19,7 @@ pub struct Randomizer {
     unit: Vec<f64>,
     values: Vec<f64>,
     thresholds: Vec<u32>,
-    first: Vec<u8>,
+    tossed: Vec<u8>,
     counts: Vec<u16>,
     mutant: Option<Mutant>,
 }
@@ -30,10 +30,10 @@ impl Randomizer {
         Self {
             context_bound: mechanism.context_bound(),
             coins: None,
-            unit: vec![0.0; mechanism.dimension()],
-            values: vec![0.0; mechanism.coordinates()],
+            unit: vec![0.0; mechanism.dimension() + 1],
+            values: vec![0.0; mechanism.coordinates() + 1],
             thresholds: Vec::new(),
-            first: Vec::new(),
+            tossed: Vec::new(),
             counts: vec![0; mechanism.coordinates()],
             mutant: None,
         }
@@ -56,14 +56,17 @@ impl Randomizer {
         reward: f64,
         rng: &mut R,
     ) -> (&[u16], Option<InputProblem>) {
-        let problem = self.law(round, context, reward);
-        let Some((_, coins)) = &self.coins else { unreachable!("law() sets the coins") };
-        rng.fill_bytes(&mut self.first);
-        coins.count(&self.thresholds, &self.first, &mut self.counts, || {
+        let problem = self.encode(context, reward);
+        let coins = self.prepare(round);
+        let number = self.counts.len() * round.bits as usize;
+        rng.fill_bytes(&mut self.tossed[..number]);
+        coins.thresholds(&self.values[..self.counts.len()], &mut self.thresholds[..number]);
+        coins.toss(&self.thresholds, &mut self.tossed, || {
             let mut rest = [0; 3];
             rng.fill_bytes(&mut rest);
             rest
         });
+        coins.count(&self.tossed, &mut self.counts);
         (&self.counts, problem)
     }
 
@@ -75,45 +78,58 @@ impl Randomizer {
         context: &[f64],
         reward: f64,
     ) -> (&[u32], Option<InputProblem>) {
-        let problem = self.law(round, context, reward);
-        (&self.thresholds, problem)
+        let problem = self.encode(context, reward);
+        let coins = self.prepare(round);
+        let thresholds = &mut self.thresholds[..self.counts.len() * round.bits as usize];
+        coins.thresholds(&self.values[..self.counts.len()], thresholds);
+        (thresholds, problem)
     }
 
-    fn law(&mut self, round: &Round, context: &[f64], reward: f64) -> Option<InputProblem> {
-        if self.coins.as_ref().is_none_or(|(known, _)| !known.same_law(round)) {
-            self.coins = Some((*round, Coins::new(round, self.mutant)));
-            self.first.resize(self.values.len() * round.bits as usize, 0);
-        }
-        let problem = if mutant::is(self.mutant, Mutant::NoClipping) {
-            for (u, x) in self.unit.iter_mut().zip(context) {
-                *u = x / self.context_bound;
+    /// The coins of a round, and room for them.
+    fn prepare(&mut self, round: &Round) -> Coins {
+        match self.coins {
+            Some((known, coins)) if known.same_law(round) => coins,
+            _ => {
+                let coins = Coins::new(round, self.mutant);
+                self.coins = Some((*round, coins));
+                self.thresholds = coins::room_for(self.counts.len() * round.bits as usize);
+                self.tossed = vec![0; self.thresholds.len()];
+                coins
             }
-            fill_values(&self.unit, reward, &mut self.values);
-            None
-        } else {
-            let (reward, problem) =
-                clip::bound(context, reward, self.context_bound, &mut self.unit);
-            fill_values(&self.unit, reward, &mut self.values);
-            problem
-        };
-        if let Some((_, coins)) = &self.coins {
-            coins.thresholds(&self.values, &mut self.thresholds);
         }
+    }
+
+    /// Sets the values v of a context and a reward.
+    fn encode(&mut self, context: &[f64], reward: f64) -> Option<InputProblem> {
+        let d = self.unit.len() - 1;
+        let unit = &mut self.unit[..d];
+        let (reward, problem) = if mutant::is(self.mutant, Mutant::NoClipping) {
+            unit.iter_mut().zip(context).for_each(|(u, x)| *u = x / self.context_bound);
+            (reward, None)
+        } else {
+            clip::bound(context, reward, self.context_bound, unit)
+        };
+        fill_values(&self.unit, reward, &mut self.values);
         problem
     }
 }
 
-/// v = (r u, lower triangle of u u' row by row).
+/// v = (r u, lower triangle of u u' row by row), two entries at a time: `unit` and `values` have one entry more than they need, and where a row
+/// has an odd length the next one overwrites what is too much.
 fn fill_values(unit: &[f64], reward: f64, values: &mut [f64]) {
-    let (moment, mut gram) = values.split_at_mut(unit.len());
+    let d = unit.len() - 1;
+    let (moment, gram) = values.split_at_mut(d);
     for (value, u) in moment.iter_mut().zip(unit) {
         *value = reward * u;
     }
-    for (i, &u) in unit.iter().enumerate() {
-        let (row, below) = gram.split_at_mut(i + 1);
-        for (value, other) in row.iter_mut().zip(unit) {
-            *value = u * other;
+    let pairs = unit.as_chunks::<2>().0;
+    let mut start = 0;
+    for (i, &u) in unit[..d].iter().enumerate() {
+        let length = i / 2 + 1;
+        let row = gram[start..start + 2 * length].as_chunks_mut::<2>().0;
+        for (value, other) in row.iter_mut().zip(&pairs[..length]) {
+            *value = [u * other[0], u * other[1]];
         }
-        gram = below;
+        start += i + 1;
     }
 }

@@ -1,0 +1,252 @@
+//! Device, shuffler and bandit against limits measured in the same run: `cargo bench -p incrowd-bench`.
+
+use std::{hint::black_box, sync::Arc};
+
+use incrowd_bandit::Bandit;
+use incrowd_bench::{line, race};
+use incrowd_device::{Device, Randomizer};
+use incrowd_protocol::{
+    BatchSums, FlipProbability, Learner, MechanismConfig, Model, ModelParts, Policy, Report,
+    ReportId, Stage, TaskConfig, triangle,
+};
+use incrowd_shuffler::{Accumulator, Batch, Outcome};
+use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
+use rand_core::Rng;
+
+fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
+    let mechanism = MechanismConfig {
+        dimension,
+        context_bound: 1.0,
+        schedule: vec![Stage {
+            rounds,
+            size,
+            bits: 1,
+            flip: FlipProbability::new(53, 100).unwrap(),
+        }],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    Arc::new(
+        TaskConfig::new(mechanism.check().unwrap(), Learner::default(), Policy::default()).unwrap(),
+    )
+}
+
+fn context(dimension: usize) -> Vec<f64> {
+    let norm = (dimension as f64).sqrt();
+    (0..dimension).map(|i| if i % 3 == 0 { -0.9 } else { 0.7 } / norm).collect()
+}
+
+/// The same job done naively: for each entry of (r x, lower triangle of x x') one double drawn and compared with 1/2 + c v/2, without a branch and
+/// without looking whether the input is valid.
+fn naive<R: Rng>(x: &[f64], reward: f64, keep: f64, counts: &mut [u16], rng: &mut R) {
+    let mut coin = |value: f64| {
+        let uniform = (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
+        u16::from(uniform < 0.5 + 0.5 * keep * value)
+    };
+    let (moment, gram) = counts.split_at_mut(x.len());
+    for (count, u) in moment.iter_mut().zip(x) {
+        *count = coin(reward * u);
+    }
+    let mut gram = gram.iter_mut();
+    for i in 0..x.len() {
+        for (k, count) in (0..=i).zip(&mut gram) {
+            *count = coin(x[i] * x[k]);
+        }
+    }
+}
+
+fn reports() {
+    let task = task(10, 100, 1);
+    let round = task.mechanism().round(1).unwrap();
+    let x = context(10);
+    let mut counts = vec![0u16; 65];
+    let (mut a, mut b, mut c) = [1, 2, 3].map(ChaCha20Rng::seed_from_u64).into();
+    let mut randomizer = Randomizer::new(task.mechanism());
+    let [naive_time, one, whole] = race(
+        20_000,
+        [
+            &mut || naive(black_box(&x), black_box(0.7), 0.47, black_box(&mut counts), &mut a),
+            &mut || {
+                black_box(randomizer.randomize(&round, black_box(&x), black_box(0.7), &mut b));
+            },
+            &mut || {
+                let mut device = Device::simulated(task.clone(), &mut c);
+                let _ = black_box(device.report(1, black_box(&x), black_box(0.7)).unwrap());
+            },
+        ],
+    );
+    line("one report, d=10 m=1, ChaCha20", one, "naive loop, ChaCha20", naive_time, "goal 0.4");
+    line(
+        "a new device and its report object",
+        whole,
+        "naive loop, ChaCha20",
+        naive_time,
+        "(for information)",
+    );
+}
+
+fn bulk() {
+    let task = task(10, 100, 1);
+    let round = task.mechanism().round(1).unwrap();
+    let x = context(10);
+    let mut counts = vec![0u16; 65];
+    let mut sums = [(); 3].map(|()| Accumulator::new(65, u32::MAX));
+    let [naive_sums, sums_20, sums_8] = &mut sums;
+    let (mut a, mut b) = [1, 2].map(ChaCha20Rng::seed_from_u64).into();
+    let mut c = ChaCha8Rng::seed_from_u64(3);
+    let (mut first, mut second) = [(), ()].map(|()| Randomizer::new(task.mechanism())).into();
+    let [naive_time, chacha20, chacha8] = race(
+        20_000,
+        [
+            &mut || {
+                naive(black_box(&x), black_box(0.7), 0.47, &mut counts, &mut a);
+                let _ = naive_sums.add(&counts);
+            },
+            &mut || {
+                let _ = sums_20.add(first.randomize(&round, black_box(&x), 0.7, &mut b).0);
+            },
+            &mut || {
+                let _ = sums_8.add(second.randomize(&round, black_box(&x), 0.7, &mut c).0);
+            },
+        ],
+    );
+    line(
+        "bulk to sums, ChaCha20",
+        chacha20,
+        "naive loop to sums, ChaCha20",
+        naive_time,
+        "goal 0.4, stretch 0.2",
+    );
+    line(
+        "bulk to sums, ChaCha8",
+        chacha8,
+        "naive loop to sums, ChaCha20",
+        naive_time,
+        "(simulation)",
+    );
+}
+
+fn model(task: &TaskConfig) -> Model {
+    let d = task.mechanism().dimension();
+    let mut width_factor = vec![0.01; triangle(d)];
+    (0..d).for_each(|i| width_factor[triangle(i + 1) - 1] = 0.1);
+    ModelParts {
+        mechanism: task.mechanism().hash(),
+        version: 1,
+        round: 1,
+        theta: context(d),
+        width_factor,
+        confidence_width: 0.5,
+    }
+    .check()
+    .unwrap()
+}
+
+/// The limit of a choice: theta' x and the squares of W x with a full square W, for all arms, and nothing else.
+fn bare_products(theta: &[f64], square: &[f64], arms: &[f64], scores: &mut [f64]) {
+    let d = theta.len();
+    for (score, x) in scores.iter_mut().zip(arms.chunks_exact(d)) {
+        let dot = |row: &[f64]| {
+            let mut lanes = [0.0; 4];
+            for (a, b) in row.as_chunks::<4>().0.iter().zip(x.as_chunks::<4>().0) {
+                (0..4).for_each(|lane| lanes[lane] += a[lane] * b[lane]);
+            }
+            let rest: f64 =
+                row.as_chunks::<4>().1.iter().zip(x.as_chunks::<4>().1).map(|(a, b)| a * b).sum();
+            lanes.iter().sum::<f64>() + rest
+        };
+        *score = dot(theta) + square.chunks_exact(d).map(|row| dot(row).powi(2)).sum::<f64>();
+    }
+}
+
+fn choose() {
+    for (d, arms) in [(5usize, 10), (10, 100), (50, 100)] {
+        let task = task(d as u32, 100, 1);
+        let (model, features) = (model(&task), context(d * arms));
+        let square = vec![0.01; d * d];
+        let mut scores = vec![0.0; arms];
+        let mut device = Device::simulated(task, ChaCha20Rng::seed_from_u64(1));
+        let calls = 200_000 / (d * d * arms / 10).max(1) as u32 + 10;
+        let [bare, chosen] = race(
+            calls,
+            [
+                &mut || {
+                    bare_products(
+                        model.theta(),
+                        &square,
+                        black_box(&features),
+                        black_box(&mut scores),
+                    )
+                },
+                &mut || {
+                    black_box(
+                        device.choose(Some(&model), black_box(&features).chunks_exact(d)).unwrap(),
+                    );
+                },
+            ],
+        );
+        let what = format!("choose, d={d} K={arms}");
+        line(&what, chosen, "bare products, full square", bare, "goal 2 (half the speed)");
+    }
+}
+
+fn accept() {
+    const REPORTS: u32 = 200_000;
+    let task = task(10, REPORTS + 1, 1);
+    let mechanism = Arc::new(task.mechanism().clone());
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut id = [0; 16];
+    let mut counts = vec![0u16; 65];
+    let mut encoded = Vec::new();
+    for _ in 0..REPORTS {
+        rng.fill_bytes(&mut id);
+        counts.iter_mut().for_each(|count| *count = (rng.next_u32() & 1) as u16);
+        let report = Report::new(&mechanism, 1, ReportId(id), counts.clone()).unwrap();
+        encoded.push(report.encode(&mechanism).unwrap());
+    }
+    let [all] = race(
+        1,
+        [&mut || {
+            let mut batch = Batch::new(mechanism.clone());
+            for bytes in &encoded {
+                assert_eq!(batch.accept_bytes(black_box(bytes)), Outcome::Counted);
+            }
+            black_box(&batch);
+        }],
+    );
+    let each = all / f64::from(REPORTS);
+    line("accept one report's bytes, d=10 m=1", each, "2 million a second", 500.0, "goal 1");
+}
+
+fn absorb() {
+    let task = task(50, 1_000_000, 1);
+    let d = 50;
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let coordinates = task.mechanism().coordinates();
+    let mut sums: Vec<u64> =
+        (0..coordinates).map(|_| 500_000 + u64::from(rng.next_u32() % 2_000)).collect();
+    for i in 0..d {
+        sums[d + triangle(i + 1) - 1] = 505_000 + i as u64;
+        sums[i] = 501_000;
+    }
+    let release = BatchSums::new(task.mechanism(), 1, sums).unwrap();
+    let [time] = race(
+        20,
+        [&mut || {
+            let mut bandit = Bandit::new(task.clone());
+            black_box(bandit.absorb(black_box(&release)).unwrap().unwrap());
+        }],
+    );
+    line("absorb and decide, d=50", time, "1 ms", 1e6, "goal about 1");
+}
+
+fn main() {
+    println!("{:<44} {:>13} {:<34} {:>13} {:>7}", "what", "time", "limit", "time", "ratio");
+    reports();
+    bulk();
+    choose();
+    accept();
+    absorb();
+}
