@@ -21,17 +21,17 @@ const LIMIT: f64 = 0.15;
 /// direction w. The device chooses an arm from the current model and sends one randomized report. Nobody but the device sees the features or the
 /// click. The exit code is 1 if the regret is above 15% of a random choice's.
 ///
-/// Example: incrowd demo --users 200000 --keep 0.3 --batch-size 200
+/// Example: incrowd demo --users 1000000 --keep 0.3 --batch-size 200
 #[derive(Args)]
 pub struct Arguments {
     /// Number of people; the last unfinished batch is left out.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 500_000, allow_negative_numbers = true)]
     users: u32,
     /// Reports in a batch: what the shuffler sums up before anything leaves it.
     #[arg(long, default_value_t = 100)]
     batch_size: u32,
     /// Probability that a bit is kept and not replaced by a fair coin (c = 1 - p): less is more private and learns more slowly.
-    #[arg(long, default_value_t = 0.47)]
+    #[arg(long, default_value_t = 0.47, allow_negative_numbers = true)]
     keep: f64,
     /// Bits per coordinate (m).
     #[arg(long, default_value_t = 1)]
@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 10)]
     arms: u32,
     /// Draw the parameter on the device (with this scale, in units of the confidence width) instead of taking the upper confidence bound.
-    #[arg(long, value_name = "SCALE")]
+    #[arg(long, value_name = "SCALE", allow_negative_numbers = true)]
     sampled: Option<f64>,
     /// Everything random comes from this seed.
     #[arg(long, default_value_t = 1)]
