@@ -178,7 +178,7 @@ fn choose() {
                         &square,
                         black_box(&features),
                         black_box(&mut scores),
-                    )
+                    );
                 },
                 &mut || {
                     black_box(

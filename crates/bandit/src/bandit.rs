@@ -80,7 +80,7 @@ impl Bandit {
     /// Takes the next round's release; gives the new model when the update rule asks for one and V is positive definite.
     ///
     /// # Reference
-    /// [GCPP21] Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its appendix.
+    /// Garcelon et al. 2021, Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its appendix.
     /// # Deviation
     /// The first release always gives a model: before it there is none, and devices choose uniformly.
     pub fn absorb(&mut self, sums: &BatchSums) -> Result<Option<Model>, BanditError> {

@@ -104,7 +104,7 @@ impl Setting<'_> {
     }
 
     /// # Reference
-    /// [GCPP21] Eq. (lambda_reg) and Eq. (confidence_width).
+    /// Garcelon et al. 2021, Eq. (lambda_reg) and Eq. (confidence_width).
     /// # Deviation
     /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for all terms.
     fn paper(&self, ridge: f64) -> Sizes {

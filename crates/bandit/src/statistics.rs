@@ -67,7 +67,7 @@ impl Statistics {
     /// Adds a release that has been checked: (2 sum/m - l)/c is an unbiased estimate of the sum of v over the batch.
     ///
     /// # Reference
-    /// [GCPP21] Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
+    /// Garcelon et al. 2021, Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
     pub(crate) fn add(&mut self, mechanism: &Mechanism, round: &Round, sums: &BatchSums) {
         let (l, m, keep) = (f64::from(round.size), f64::from(round.bits), round.flip.keep());
         let bound = mechanism.context_bound();

@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn r23_one_report_moves_theta_by_at_most_the_stated_bound(
         base in prop::collection::vec(40u64..=60, 9),
-        moves in prop::collection::vec(-(BITS as i64)..=BITS as i64, 9),
+        moves in prop::collection::vec(-i64::from(BITS)..=i64::from(BITS), 9),
     ) {
         let task = task(Confidence::Proven {}, UpdateRule::EveryBatch {});
         let estimate = |sums: Vec<u64>| {

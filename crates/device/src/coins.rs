@@ -26,7 +26,7 @@ fn compare(thresholds: &[u32; LANES], coins: &mut [u8; LANES]) -> bool {
 /// The law of a round's coins: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
 ///
 /// # Reference
-/// [GCPP21] Algorithms 2 and 3: a thermometer code of m bits whose bit q has the mean (1 + tau_q)/2, then R_p^{0/1}. Both together are one
+/// Garcelon et al. 2021, Algorithms 2 and 3: a thermometer code of m bits whose bit q has the mean (1 + tau_q)/2, then R_p^{0/1}. Both together are one
 /// coin with P(1) = p/2 + (1-p)(1 + tau_q)/2 = 1/2 + c tau_q / 2, c = 1 - p.
 ///
 /// # Privacy

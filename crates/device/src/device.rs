@@ -81,7 +81,7 @@ impl<R: Rng> Device<R> {
     /// Index of the arm to play: the best under the task's selection rule, equally good ones by lot, any one before the first model.
     ///
     /// # Reference
-    /// [GCPP21] Algorithm 1, step (c): argmax <x, theta> + beta |x|_{V^-1}.
+    /// Garcelon et al. 2021, Algorithm 1, step (c): argmax <x, theta> + beta |x|_{V^-1}.
     ///
     /// # Privacy
     /// Local: the arms' features do not leave the device, and the choice only does as what the person sees.

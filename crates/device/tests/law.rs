@@ -68,7 +68,7 @@ fn convolve(law: &[BigRational], one: &BigRational) -> Vec<BigRational> {
         .collect()
 }
 
-/// [GCPP21] Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu + 1), then each bit is kept with probability 1-p and
+/// Garcelon et al. 2021, Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu + 1), then each bit is kept with probability 1-p and
 /// replaced by a fair coin with probability p.
 fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
     let m = i64::from(round.bits);

@@ -98,7 +98,8 @@ fn feature_maps_are_as_written() {
                 }
                 let norm = features.x.iter().map(|x| x * x).sum::<f64>().sqrt();
                 assert!(norm <= map.context_bound() * (1.0 + 1e-12), "{}", case["name"]);
-                let mut problems: Vec<&str> = features.problems.iter().map(|p| p.field()).collect();
+                let mut problems: Vec<&str> =
+                    features.problems.iter().map(incrowd_device::FieldProblem::field).collect();
                 problems.sort_unstable();
                 assert_eq!(problems, read::<Vec<String>>(&case["problems"]), "{}", case["name"]);
             }
