@@ -33,8 +33,8 @@ def mechanism_cases():
         "the example of the page": mechanism(5, [stage(1000, 100, 1, "53/100")]),
         "smallest dimension": mechanism(1), "dimension 10": mechanism(10), "three stages": mechanism(4, three),
         "non-dyadic floats": mechanism(3, None, 0.1, 3, 1.1e-7, 12, 0.7),
-        "smallest values": mechanism(1, [stage(1, 1, 1, f"1/{U32}")], 1e-100, 0, 5e-324, 1, 5e-324),
-        "largest values": mechanism(1000, [stage(U32 - 1, U32, 33, f"{U32 - 1}/{U32}")], 1e100, 1000,
+        "smallest values": mechanism(1, [stage(1, 1, 1, f"1/{U32}")], 1e-20, 0, 5e-324, 1, 5e-324),
+        "largest values": mechanism(1000, [stage(U32 - 1, U32, 33, f"{U32 - 1}/{U32}")], 1e20, 1000,
                                     0.9999999999999999, U32, 1.0),
         "most bits": mechanism(2, [stage(7, 50, 4095, "2/3")], 2.5, 1, 1e-9, 2, 0.3333333333333333),
         "most rounds in two stages": mechanism(2, [stage(HALF), stage(HALF - 2, 101)]),
@@ -42,7 +42,7 @@ def mechanism_cases():
         "a stage that comes back": mechanism(2, [stage(), stage(bits=2), stage()]),
     }
     cases = [{"name": name, "mechanism": mech, "hash": mechanism_hash(mech)} for name, mech in good.items()]
-    fields = [("dimension", [0, 1001]), ("context_bound", [0.0, -1.0, 9e-101, 1.1e100]), ("grace", [1001, FULL]),
+    fields = [("dimension", [0, 1001]), ("context_bound", [0.0, -1.0, 9e-101, 1.1e20]), ("grace", [1001, FULL]),
               ("central_delta", [0.0, 1.0, -1e-6, 2.0]), ("participations", [0, FULL]),
               ("honest_fraction", [0.0, -0.5, 1.0000000000000002])]
     bad = [(f"{field} {value}", field, {**mechanism(), field: value}) for field, values in fields for value in values]
@@ -138,12 +138,12 @@ def threshold_cases():
               threshold_case("too many coordinates", one, 0.5, "1/3", 2, d=2),
               threshold_case("no coordinates", [], 0.5, "1/3", 1, d=1),
               threshold_case("dimension before not finite", [nan, 0.1], inf, "1/3", 2, d=3),
-              threshold_case("tiny L", [6e-101, -3e-101], 0.8, "1/3", 2, 1e-100),
-              threshold_case("tiny L, x/L overflows", [1e250, 0.0], 0.8, "1/3", 2, 1e-100),
-              threshold_case("tiny L, large x", [1e190, 1e189], 0.8, "1/3", 2, 1e-100),
-              threshold_case("x/L overflows and bad reward", [1e300], 3.0, "1/3", 1, 1e-100),
-              threshold_case("huge L", [6e99, 1e98], 0.8, "1/3", 2, 1e100),
-              threshold_case("huge L, x/L is zero", [1e-300, 1e-290], 0.8, "1/3", 2, 1e100)]
+              threshold_case("tiny L", [6e-101, -3e-101], 0.8, "1/3", 2, 1e-20),
+              threshold_case("tiny L, x/L overflows", [1e250, 0.0], 0.8, "1/3", 2, 1e-20),
+              threshold_case("tiny L, large x", [1e190, 1e189], 0.8, "1/3", 2, 1e-20),
+              threshold_case("x/L overflows and bad reward", [1e300], 3.0, "1/3", 1, 1e-20),
+              threshold_case("huge L", [6e99, 1e98], 0.8, "1/3", 2, 1e20),
+              threshold_case("huge L, x/L is zero", [1e-300, 1e-290], 0.8, "1/3", 2, 1e20)]
     return cases
 
 

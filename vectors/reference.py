@@ -78,7 +78,7 @@ def mechanism_errors(mech):
     check = lambda name, holds: holds or bad.add(name)
     check("unknown field", mech.keys() <= FIELDS and all(s.keys() <= STAGE_FIELDS for s in plan))
     check("dimension", between(d, 1, 1000))
-    check("context_bound", between(mech["context_bound"], 1e-100, 1e100))
+    check("context_bound", between(mech["context_bound"], 1e-20, 1e20))
     check("schedule", between(len(plan), 1, 10000) and all(
         any(a[key] != b[key] for key in ("size", "bits", "flip")) for a, b in zip(plan, plan[1:])))
     check("rounds", all(between(s["rounds"], 1, U32) for s in plan) and sum(s["rounds"] for s in plan) <= U32 - 1)

@@ -85,11 +85,11 @@ impl Bandit {
     /// The first release always gives a model: before it there is none, and devices choose uniformly.
     pub fn absorb(&mut self, sums: &BatchSums) -> Result<Option<Model>, BanditError> {
         let mechanism = self.task.mechanism();
-        sums.check(mechanism)?;
         let next = self.statistics.round + 1;
-        if sums.round() != next {
+        if sums.mechanism() == mechanism.hash() && sums.round() != next {
             return Err(BanditError::Order { found: sums.round(), next });
         }
+        sums.check(mechanism)?;
         let round = mechanism.round(next)?;
         self.statistics.add(mechanism, &round, sums);
         Ok(self.publish())

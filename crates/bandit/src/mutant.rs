@@ -4,8 +4,8 @@
 pub enum Mutant {
     /// The noise of the moment is left out of the width, and the ridge is a tenth.
     NarrowConfidence,
-    /// Widths believe in four times the signal, so in a quarter of the noise.
-    LittleNoise,
+    /// Widths believe in twice the signal, so in half of the noise.
+    DoubledKeep,
 }
 
 /// Whether `wanted` is the chosen mutant.

@@ -6,7 +6,8 @@ use crate::mutant::{self, Mutant};
 /// Largest bias of a debiased coordinate, times c: what rounding the thresholds costs (`docs/formats.md`, Coins).
 const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
 
-/// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be written down and resumed, bit for bit.
+/// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be written down and resumed, bit for bit
+/// (with `serde_json`, switch on its feature `float_roundtrip`: by default it may read a float one bit off).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
@@ -102,8 +103,8 @@ impl Noise {
             let rounds = stage.rounds.min(left);
             left -= rounds;
             let mut keep = stage.flip.keep();
-            if mutant::is(mutant, Mutant::LittleNoise) {
-                keep *= 4.0;
+            if mutant::is(mutant, Mutant::DoubledKeep) {
+                keep *= 2.0;
             }
             let reports = f64::from(rounds) * f64::from(stage.size);
             noise.reports += reports;

@@ -54,7 +54,7 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
         (&["--batch-size", "0"], "size is 0, must be from 1"),
         (&["--users", "99"], "users is 99, must be at least one batch of 100"),
         (&["--dimension", "1"], "dimension is 1, must be from 2 to 1000"),
-        (&["--arms", "0"], "arms is 0, must be from 1"),
+        (&["--arms", "0"], "arms is 0, must be from 2"),
         (&["--sampled", "-1"], "scale is -1, must be from 0 to 100"),
         (&["--users", "-1"], "invalid value '-1'"),
         (&["--colour", "red"], "unexpected argument '--colour'"),

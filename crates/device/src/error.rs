@@ -1,7 +1,10 @@
 use incrowd_protocol::ProtocolError;
 use thiserror::Error;
 
-/// Why a device cannot choose or answer. None of these depends on a context or a reward.
+/// Why a device cannot choose or answer.
+///
+/// # Privacy
+/// An error of [`Device::report`](crate::Device::report) never depends on a context or a reward.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -17,8 +20,9 @@ pub enum DeviceError {
     /// A choice among no arms.
     #[error("there must be at least one arm to choose from")]
     NoArms,
-    /// An arm that no model can score. The application falls back on its default action, and still answers.
-    #[error("arm {index} must have {dimension} finite entries")]
+    /// An arm that cannot be scored. The application falls back on its default action and still reports with that action's features,
+    /// which are clipped like any others.
+    #[error("arm {index} must have {dimension} finite entries and a finite score")]
     Arm {
         /// Which arm.
         index: usize,

@@ -1,12 +1,16 @@
 //! From an application's named fields to the features x of a context and an action, always within the ball of radius L.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
+use incrowd_protocol::Mechanism;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The value of a field.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The value of a field. Printing it for debugging shows its type only.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// True or false.
@@ -15,6 +19,16 @@ pub enum Value {
     Number(f64),
     /// A text.
     Text(String),
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flag(_) => "Flag(..)",
+            Self::Number(_) => "Number(..)",
+            Self::Text(_) => "Text(..)",
+        })
+    }
 }
 
 /// Named values of a context or an action.
@@ -134,13 +148,19 @@ impl FieldProblem {
     }
 }
 
-/// Features of one context and action, and what was wrong with their fields.
-#[derive(Debug, Clone, PartialEq)]
+/// Features of one context and action, and what was wrong with their fields. Printing them for debugging shows no entries.
+#[derive(Clone, PartialEq)]
 pub struct Features {
     /// The vector x.
     pub x: Vec<f64>,
     /// Fields that could not be used as they were.
     pub problems: Vec<FieldProblem>,
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Features").field("problems", &self.problems).finish_non_exhaustive()
+    }
 }
 
 /// A valid map from named fields to features; see `docs/formats.md`.
@@ -272,6 +292,11 @@ impl FeatureMap {
     /// Norm that no features exceed (L).
     pub fn context_bound(&self) -> f64 {
         self.config.context_bound
+    }
+
+    /// Whether these are the features of a task with this mechanism: same dimension, and no larger norm.
+    pub fn fits(&self, mechanism: &Mechanism) -> bool {
+        self.dimension == mechanism.dimension() && self.context_bound() <= mechanism.context_bound()
     }
 
     /// Features of an action in a context. Problems are for the application; the features are valid whatever the fields hold.

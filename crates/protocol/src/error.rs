@@ -8,7 +8,7 @@ pub enum ProtocolError {
     #[error("dimension is {0}, must be from 1 to 1000")]
     Dimension(u32),
     /// `context_bound` is out of range.
-    #[error("context_bound is {0}, must be from 1e-100 to 1e100")]
+    #[error("context_bound is {0}, must be from 1e-20 to 1e20")]
     ContextBound(f64),
     /// The schedule has too few or too many stages, or two equal neighbours.
     #[error("schedule {0}")]
@@ -16,7 +16,7 @@ pub enum ProtocolError {
     /// A stage has no rounds, or all stages together have too many.
     #[error("rounds are {0}, must be at least 1 in each stage and at most 4294967294 in all")]
     Rounds(u64),
-    /// A batch of no reports.
+    /// A batch smaller than one report, or than the policy allows.
     #[error("size is {0}, must be from {1} to 4294967295")]
     Size(u32, u32),
     /// `bits` is out of range for the dimension.
@@ -48,10 +48,10 @@ pub enum ProtocolError {
     Growth(f64),
 
     /// `parameter_bound` (S) is not positive and finite.
-    #[error("parameter_bound is {0}, must be above 0 and finite")]
+    #[error("parameter_bound is {0}, must be from 1e-20 to 1e20")]
     ParameterBound(f64),
     /// `reward_noise` (sigma) is not positive and finite.
-    #[error("reward_noise is {0}, must be above 0 and finite")]
+    #[error("reward_noise is {0}, must be from 1e-20 to 1e20")]
     RewardNoise(f64),
     /// `failure_probability` is no probability.
     #[error("failure_probability is {0}, must be above 0 and below 1")]
@@ -60,10 +60,10 @@ pub enum ProtocolError {
     #[error("exploration is {0}, must be from 0 to 100")]
     Exploration(f64),
     /// `ridge` is not positive and finite.
-    #[error("ridge is {0}, must be above 0 and finite")]
+    #[error("ridge is {0}, must be from 1e-20 to 1e20")]
     Ridge(f64),
     /// The determinant rule's `growth` is not positive and finite.
-    #[error("growth of the determinant is {0}, must be above 0 and finite")]
+    #[error("growth of the determinant is {0}, must be from 1e-20 to 1e20")]
     DeterminantGrowth(f64),
     /// The scale of the `sampled` selection is out of range.
     #[error("scale is {0}, must be from 0 to 100")]
@@ -141,6 +141,9 @@ pub enum ProtocolError {
         /// Batch size times bits.
         limit: u64,
     },
+    /// A model without a version or a round.
+    #[error("version and round of a model must be at least 1")]
+    Unnumbered,
     /// A model entry that is NaN or infinite.
     #[error("{0} of the model must be finite")]
     NotFinite(&'static str),

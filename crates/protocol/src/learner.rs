@@ -8,7 +8,7 @@ use crate::ProtocolError;
 pub enum Confidence {
     /// The paper's equations with the slips repaired that can be without changing them; for reproduction, does not cover at small c.
     Paper {
-        /// The paper's lambda, above 0.
+        /// The paper's lambda, 1e-20 to 1e20.
         ridge: f64,
     },
     /// Covers the true parameter at every release with probability at least 1 - `failure_probability`; wide.
@@ -26,7 +26,7 @@ pub enum Confidence {
 pub enum UpdateRule {
     /// When det V has grown by the factor 1 + `growth` since the last model (the paper's Algorithm 1).
     Determinant {
-        /// The paper's eta, above 0.
+        /// The paper's eta, 1e-20 to 1e20.
         growth: f64,
     },
     /// At every release (the paper's FixedBatchedShuffling-LinUCB).
@@ -37,9 +37,9 @@ pub enum UpdateRule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Bound on the norm of the true parameter (S), above 0.
+    /// Bound on the norm of the true parameter (S), 1e-20 to 1e20.
     pub parameter_bound: f64,
-    /// Sub-Gaussian size of the reward noise (sigma), above 0; 1/2 is always valid for rewards in [0, 1].
+    /// Sub-Gaussian size of the reward noise (sigma), 1e-20 to 1e20; 1/2 is always valid for rewards in [0, 1].
     pub reward_noise: f64,
     /// Probability that the confidence fails (the paper's delta), above 0 and below 1.
     pub failure_probability: f64,
@@ -65,7 +65,7 @@ impl Default for LearnerConfig {
 impl LearnerConfig {
     /// The valid learner, or the first rule that is violated.
     pub fn check(self) -> Result<Learner, ProtocolError> {
-        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let positive = |value: f64| (1e-20..=1e20).contains(&value);
         if !positive(self.parameter_bound) {
             return Err(ProtocolError::ParameterBound(self.parameter_bound));
         }

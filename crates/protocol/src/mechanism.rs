@@ -11,7 +11,7 @@ use crate::{ProtocolError, Round, Schedule, Stage, coordinates};
 pub struct MechanismConfig {
     /// Dimension of the contexts (d), 1 to 1000.
     pub dimension: u32,
-    /// Largest Euclidean norm of a context (L), 1e-100 to 1e100.
+    /// Largest Euclidean norm of a context (L), 1e-20 to 1e20.
     pub context_bound: f64,
     /// The public plan of all batches.
     pub schedule: Vec<Stage>,
@@ -31,7 +31,7 @@ impl MechanismConfig {
         if self.dimension == 0 || self.dimension > 1000 {
             return Err(ProtocolError::Dimension(self.dimension));
         }
-        if !(self.context_bound >= 1e-100 && self.context_bound <= 1e100) {
+        if !(self.context_bound >= 1e-20 && self.context_bound <= 1e20) {
             return Err(ProtocolError::ContextBound(self.context_bound));
         }
         let schedule = Schedule::new(self.schedule, self.dimension)?;

@@ -24,6 +24,9 @@ pub struct ModelParts {
 impl ModelParts {
     /// The valid model, or the first rule that is violated.
     pub fn check(self) -> Result<Model, ProtocolError> {
+        if self.version == 0 || self.round == 0 {
+            return Err(ProtocolError::Unnumbered);
+        }
         let dimension = self.theta.len();
         if dimension == 0 || dimension > 1000 {
             return Err(ProtocolError::Dimension(dimension as u32));

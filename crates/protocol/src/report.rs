@@ -1,4 +1,6 @@
-use crate::{Mechanism, ProtocolError};
+use std::fmt;
+
+use crate::{Mechanism, MechanismHash, ProtocolError};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 29;
@@ -11,9 +13,10 @@ pub struct ReportId(pub [u8; 16]);
 ///
 /// # Privacy
 /// A report is what adversary (a), on the wire, sees of a person; its length is the same for every content. It carries no time, address or
-/// user name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// user name. Printing it for debugging shows no counts.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Report {
+    mechanism: MechanismHash,
     round: u32,
     id: ReportId,
     counts: Vec<u16>,
@@ -35,7 +38,12 @@ impl Report {
         if let Some(coordinate) = counts.iter().position(|&count| u32::from(count) > bits) {
             return Err(ProtocolError::Count { coordinate, bits });
         }
-        Ok(Self { round, id, counts })
+        Ok(Self { mechanism: mechanism.hash(), round, id, counts })
+    }
+
+    /// The mechanism this report was made with.
+    pub fn mechanism(&self) -> MechanismHash {
+        self.mechanism
     }
 
     /// The round this report was made for.
@@ -60,6 +68,9 @@ impl Report {
 
     /// The bytes on the wire. The report must be of this mechanism.
     pub fn encode(&self, mechanism: &Mechanism) -> Result<Vec<u8>, ProtocolError> {
+        if self.mechanism != mechanism.hash() {
+            return Err(ProtocolError::Task);
+        }
         let bits = mechanism.round(self.round)?.bits;
         let mut bytes = Vec::with_capacity(Self::encoded_len(mechanism, bits));
         bytes.push(VERSION);
@@ -107,7 +118,13 @@ impl Report {
         let mut id = [0; 16];
         id.copy_from_slice(&header[13..]);
         let counts = unpack(payload, mechanism.coordinates(), bits)?;
-        Ok(Self { round, id: ReportId(id), counts })
+        Ok(Self { mechanism: mechanism.hash(), round, id: ReportId(id), counts })
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report").field("round", &self.round).finish_non_exhaustive()
     }
 }
 

@@ -51,10 +51,11 @@ impl Round {
 ///
 /// # Privacy
 /// The plan is fixed before the first report, so no batch boundary can depend on anyone's data.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
     stages: Vec<Stage>,
+    /// Last round of each stage.
+    ends: Vec<u32>,
 }
 
 impl Schedule {
@@ -84,11 +85,16 @@ impl Schedule {
                 "has two equal neighbouring stages, must merge them",
             ));
         }
-        Ok(Self { stages })
+        let ends = stages.iter().scan(0, |end, stage| {
+            *end += stage.rounds;
+            Some(*end)
+        });
+        let ends = ends.collect();
+        Ok(Self { stages, ends })
     }
 
     /// The stages of batches whose sizes start at `first` and grow by the factor `growth`, all with the same `bits` and `flip`,
-    /// that together take exactly `horizon` reports; a last piece smaller than its predecessor is added to it.
+    /// that together take exactly `horizon` reports; what would be left for a smaller last batch is added to the one before.
     ///
     /// Change the stages' `bits` and `flip` for a schedule that spends its amplification on accuracy.
     pub fn growing(
@@ -108,17 +114,24 @@ impl Schedule {
         let mut wanted = f64::from(first);
         let mut left = horizon;
         while left > 0 {
-            let mut size = (wanted as u64).min(left);
-            if left - size < size {
-                size = left;
-            }
+            let size = wanted as u64;
+            // Batches of this size that leave at least another one of it.
+            let whole = if growth > 1.0 { 1 } else { left / size };
+            let (rounds, size) =
+                if left < 2 * size { (1, left) } else { (whole.min(left / size - 1), size) };
+            left -= rounds * size;
             let size = u32::try_from(size).map_err(|_| ProtocolError::Growth(growth))?;
-            left -= u64::from(size);
+            let rounds = u32::try_from(rounds).map_err(|_| ProtocolError::Rounds(rounds))?;
             match stages.last_mut() {
-                Some(last) if last.size == size => last.rounds += 1,
-                _ => stages.push(Stage { rounds: 1, size, bits, flip }),
+                Some(last) if last.size == size => last.rounds = last.rounds.saturating_add(rounds),
+                _ => stages.push(Stage { rounds, size, bits, flip }),
             }
-            wanted = (wanted * growth).min(f64::from(u32::MAX));
+            if stages.len() > MAX_STAGES {
+                return Err(ProtocolError::Growth(growth));
+            }
+            // A factor too small to matter would take forever.
+            let next = (wanted * growth).min(f64::from(u32::MAX));
+            wanted = if growth > 1.0 { next.max(wanted + 1e-3) } else { wanted };
         }
         Ok(stages)
     }
@@ -130,7 +143,7 @@ impl Schedule {
 
     /// Number of the last round.
     pub fn last_round(&self) -> u32 {
-        self.stages.iter().map(|stage| stage.rounds).sum()
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// Reports that all rounds take together (T, when every user reports once).
@@ -140,14 +153,12 @@ impl Schedule {
 
     /// The round with this number.
     pub fn round(&self, number: u32) -> Result<Round, ProtocolError> {
-        let mut before = 0;
-        for stage in &self.stages {
-            if number > before && number - before <= stage.rounds {
-                return Ok(Round { number, size: stage.size, bits: stage.bits, flip: stage.flip });
+        match self.stages.get(self.ends.partition_point(|&end| end < number)) {
+            Some(stage) if number > 0 => {
+                Ok(Round { number, size: stage.size, bits: stage.bits, flip: stage.flip })
             }
-            before += stage.rounds;
+            _ => Err(ProtocolError::Round { round: number, last: self.last_round() }),
         }
-        Err(ProtocolError::Round { round: number, last: before })
     }
 
     /// Smallest batch of the schedule.
@@ -166,9 +177,14 @@ mod tests {
 
     #[test]
     fn growing_batches_end_exactly_at_the_horizon() {
-        for (first, growth, horizon) in
-            [(300, 1.5, 100_000), (1000, 2.0, 1_000_000), (7, 1.0, 7), (10, 1.01, 95)]
-        {
+        for (first, growth, horizon) in [
+            (300, 1.5, 100_000),
+            (1000, 2.0, 1_000_000),
+            (7, 1.0, 7),
+            (10, 1.01, 95),
+            (3, 1.0, 4_000_000_001),
+            (5, 1.0 + 1e-12, 100_000),
+        ] {
             let stages = Schedule::growing(first, growth, horizon, 1, half()).unwrap();
             let schedule = Schedule::new(stages, 5).unwrap();
             assert_eq!(schedule.horizon(), horizon);

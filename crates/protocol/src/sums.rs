@@ -48,6 +48,11 @@ impl BatchSums {
         }
     }
 
+    /// The mechanism whose reports these sums are of.
+    pub fn mechanism(&self) -> MechanismHash {
+        self.mechanism
+    }
+
     /// The round whose batch this is.
     pub fn round(&self) -> u32 {
         self.round

@@ -1,7 +1,4 @@
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Round};
 use thiserror::Error;
@@ -69,13 +66,13 @@ pub enum Refusal {
 ///
 /// # Privacy
 /// A release is the sum of exactly the scheduled number of reports, each id counted once. It does not depend on their order. Dropping a `Batch`
-/// destroys the unfinished batch. Memory is the D sums and the ids of the grace window.
-#[derive(Debug, Clone)]
+/// destroys the unfinished batch; it cannot be copied, printed or read. Memory is the D sums and the ids of the grace window.
 pub struct Batch {
     mechanism: Arc<Mechanism>,
     /// None once the last round is released.
     current: Option<(Round, Accumulator)>,
-    window: Window,
+    /// Ids of counted reports that may still come again, with the round they were made for.
+    ids: HashMap<ReportId, u32>,
     mutant: Option<Mutant>,
 }
 
@@ -83,7 +80,7 @@ impl Batch {
     /// The first round's empty batch.
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
         let current = open(&mechanism, 1, None);
-        Self { mechanism, current, window: Window::default(), mutant: None }
+        Self { mechanism, current, ids: HashMap::new(), mutant: None }
     }
 
     /// The same, broken on purpose.
@@ -107,7 +104,7 @@ impl Batch {
 
     /// Ids that are remembered.
     pub fn remembered(&self) -> usize {
-        self.window.len()
+        self.ids.len()
     }
 
     /// Counts a report given as bytes.
@@ -118,8 +115,11 @@ impl Batch {
         }
     }
 
-    /// Counts a report, if it is of this round or still within grace, made with the current law, and new.
+    /// Counts a report, if it is of this mechanism, of this round or still within grace, made with the current law, and new.
     pub fn accept(&mut self, report: &Report) -> Outcome {
+        if report.mechanism() != self.mechanism.hash() {
+            return Outcome::Refused(ProtocolError::Task.into());
+        }
         let Some((current, sums)) = &mut self.current else {
             return Outcome::Refused(Refusal::Finished);
         };
@@ -128,19 +128,14 @@ impl Batch {
         {
             return Outcome::Refused(refusal);
         }
-        if self.window.contains(report.id()) && !mutant::is(self.mutant, Mutant::ForgetsIds) {
+        if self.ids.contains_key(&report.id()) && !mutant::is(self.mutant, Mutant::ForgetsIds) {
             return Outcome::Duplicate;
         }
-        if !sums.add(report.counts()) {
-            let (found, needed) = (report.counts().len(), self.mechanism.coordinates());
-            return Outcome::Refused(
-                ProtocolError::Length { what: "counts", found, needed }.into(),
-            );
-        }
+        sums.add(report.counts());
         if mutant::is(self.mutant, Mutant::CountsTwice) {
-            let _ = sums.add(report.counts());
+            sums.add(report.counts());
         }
-        self.window.insert(report.round(), report.id());
+        self.ids.insert(report.id(), report.round());
         if sums.is_full() { self.release() } else { Outcome::Counted }
     }
 
@@ -160,13 +155,25 @@ impl Batch {
         };
         let next = round.number + 1;
         self.current = open(&self.mechanism, next, self.mutant);
-        let keep = u32::from(mutant::is(self.mutant, Mutant::ShortMemory));
-        self.window.forget_before((next + keep).saturating_sub(self.mechanism.grace()));
+        // An id is forgotten when no report of its round can count any more.
+        let early = u32::from(mutant::is(self.mutant, Mutant::ShortMemory));
+        let oldest = (next + early).saturating_sub(self.mechanism.grace());
+        self.ids.retain(|_, made_for| *made_for >= oldest);
         let sums = sums.into_sums().unwrap_or_default();
         match BatchSums::new(&self.mechanism, round.number, sums) {
             Ok(sums) => Outcome::Released(sums),
+            // Counted reports are valid, so their sums are.
             Err(error) => Outcome::Refused(error.into()),
         }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("round", &self.round())
+            .field("count", &self.count())
+            .finish_non_exhaustive()
     }
 }
 
@@ -189,33 +196,4 @@ fn in_window(mechanism: &Mechanism, current: &Round, round: u32) -> Result<(), R
         return Err(Refusal::OtherLaw { round, current: now });
     }
     Ok(())
-}
-
-/// Ids of counted reports, by the round they were made for. An id is forgotten when no report of its round can count any more.
-#[derive(Debug, Clone, Default)]
-struct Window {
-    rounds: VecDeque<(u32, HashSet<ReportId>)>,
-}
-
-impl Window {
-    fn len(&self) -> usize {
-        self.rounds.iter().map(|(_, ids)| ids.len()).sum()
-    }
-
-    fn contains(&self, id: ReportId) -> bool {
-        self.rounds.iter().any(|(_, ids)| ids.contains(&id))
-    }
-
-    fn insert(&mut self, round: u32, id: ReportId) {
-        match self.rounds.iter_mut().find(|(known, _)| *known == round) {
-            Some((_, ids)) => {
-                ids.insert(id);
-            }
-            None => self.rounds.push_back((round, HashSet::from([id]))),
-        }
-    }
-
-    fn forget_before(&mut self, oldest: u32) {
-        self.rounds.retain(|(round, _)| *round >= oldest);
-    }
 }

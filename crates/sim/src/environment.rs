@@ -25,7 +25,7 @@ pub enum EnvironmentError {
     #[error("dimension is {0}, must be from 2 to 1000")]
     Dimension(u32),
     /// Nothing to choose.
-    #[error("arms is {0}, must be from 1 to 100000")]
+    #[error("arms is {0}, must be from 2 to 100000")]
     Arms(u32),
 }
 
@@ -44,7 +44,7 @@ impl Synthetic {
         if !(2..=1000).contains(&dimension) {
             return Err(EnvironmentError::Dimension(dimension));
         }
-        if !(1..=100_000).contains(&arms) {
+        if !(2..=100_000).contains(&arms) {
             return Err(EnvironmentError::Arms(arms));
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

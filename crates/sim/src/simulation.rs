@@ -171,7 +171,7 @@ impl<E: Environment> Simulation<E> {
             while !sums.is_full() && result.is_ok() {
                 result = people.serve_next(&mut device, model).map(|(context, reward)| {
                     let (counts, _) = randomizer.randomize(round, context, reward, coins);
-                    let _ = sums.add(counts);
+                    sums.add(counts);
                 });
             }
         });

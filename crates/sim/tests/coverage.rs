@@ -69,7 +69,7 @@ fn worst_ratio(task: &Arc<TaskConfig>, mutant: Option<Mutant>, seed: u64) -> f64
                 let uniform = rand_core::Rng::next_u32(&mut rng);
                 let reward = f64::from(u8::from(f64::from(uniform) < mean * 4_294_967_296.0));
                 let (counts, _) = randomizer.randomize(round, &x, reward, &mut rng);
-                assert!(sums.add(counts));
+                sums.add(counts);
             }
         });
         let Outcome::Released(sums) = outcome else { panic!("{outcome:?}") };
@@ -112,8 +112,8 @@ fn coverage(task: &Arc<TaskConfig>, mutant: Option<Mutant>, runs: u64) -> Covera
 /// c and S of the two kinds of problem: signal and noise of one size, and nearly all noise, where the bound is used up most.
 const PROBLEMS: [(f64, f64); 2] = [(0.5, 1.0), (0.01, 0.01)];
 
-/// The true failure probability is at most delta, and the ratios show that it is far below: the chance of a false alarm is far below 1e-9
-/// (if each run failed with probability delta/4, more than delta n = 100 of 2,000 failures would have probability below 1e-26).
+/// The theorem says that a run fails with probability at most delta; the quantiles below 0.7 say that it is far less. If it is at most delta/4, more
+/// than delta n = 100 failures of 2,000 have probability below exp(-n KL(delta, delta/4)) < 1e-26.
 #[test]
 fn proven_covers_at_every_release() {
     for (keep, bound) in PROBLEMS {
@@ -130,16 +130,26 @@ fn proven_covers_at_every_release() {
     }
 }
 
-/// c doubled in the widths alone moves the quantile from 0.65 to 0.95 of beta, which no coverage can show; doubled in debiasing too, it only
-/// changes the unit. A factor four shows.
 #[test]
 fn confidence_that_is_too_narrow_is_noticed() {
     let task = task(10, 10_000, 0.01, 0.01, Confidence::Proven {});
-    for mutant in [Mutant::NarrowConfidence, Mutant::LittleNoise] {
-        let Coverage { share, quantile } = coverage(&task, Some(mutant), 200);
-        println!("{mutant:?}: covered {share:.4}, 95% quantile of error/beta {quantile:.3}");
-        assert!(share < 1.0 - DELTA, "{mutant:?} was not noticed");
-    }
+    let Coverage { share, quantile } = coverage(&task, Some(Mutant::NarrowConfidence), 200);
+    println!(
+        "no moment noise, ridge/10: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
+    );
+    assert!(share < 1.0 - DELTA);
+}
+
+/// Believing in twice the signal (in the widths; in debiasing too it would only change the unit) still covers, because the bound is a union bound; but it
+/// shows in how much of beta is used. 500 runs of nearly all noise: the quantile of the real code is 0.70, of the mutant 0.96, each with a standard error
+/// below 0.02.
+#[test]
+fn doubled_keep_shows_in_the_quantile() {
+    let noisy = task(10, 1000, 1e-5, 0.003, Confidence::Proven {});
+    let real = coverage(&noisy, None, 500).quantile;
+    let doubled = coverage(&noisy, Some(Mutant::DoubledKeep), 500).quantile;
+    println!("95% quantile of error/beta: {real:.3}, with c doubled {doubled:.3}");
+    assert!(real < 0.83 && doubled > 0.83);
 }
 
 #[test]
@@ -155,7 +165,10 @@ fn paper_and_calibrated_coverage_as_measured() {
                 println!(
                     "{name} c={keep} S={bound} d={d} t=1000: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
                 );
-                assert!(quantile.is_finite());
+                // Slip 7 of docs/paper-notes.md: the paper's width does not cover when the noise is large.
+                if name == "paper" && d == 2 {
+                    assert_eq!(share < 1.0 - DELTA, keep < 0.1);
+                }
             }
         }
     }

@@ -6,10 +6,11 @@ use incrowd_device::{Device, Mutant, Randomizer};
 use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
 };
-use incrowd_shuffler::{Accumulator, Batch, Outcome};
+use incrowd_shuffler::{Batch, Outcome};
+use incrowd_sim::{Environment, Path, Simulation};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
 
-const REPORTS: u32 = 40_000;
+const REPORTS: u32 = 160_000;
 const DIMENSION: u32 = 4;
 const X: [f64; 4] = [0.7, -0.4, 0.1, -0.55];
 const REWARD: f64 = 0.8;
@@ -75,15 +76,17 @@ fn in_bulk(bits: u32, mutant: Option<Mutant>) -> Histogram {
     if let Some(mutant) = mutant {
         randomizer = randomizer.with_mutant(mutant);
     }
-    let round = task.mechanism().round(1).unwrap();
-    let mut sums = Accumulator::new(task.mechanism().coordinates(), REPORTS);
     let mut histogram = empty(bits);
-    while !sums.is_full() {
-        let (counts, _) = randomizer.randomize(&round, &X, REWARD, &mut rng);
-        note(&mut histogram, counts);
-        assert!(sums.add(counts));
-    }
-    assert_eq!(sums.into_sums().unwrap(), totals(&histogram));
+    let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
+    let outcome = batch.fill(|round, sums| {
+        while !sums.is_full() {
+            let (counts, _) = randomizer.randomize(round, &X, REWARD, &mut rng);
+            note(&mut histogram, counts);
+            sums.add(counts);
+        }
+    });
+    let Outcome::Released(sums) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(sums.sums(), totals(&histogram));
     histogram
 }
 
@@ -94,10 +97,10 @@ fn totals(histogram: &Histogram) -> Vec<u64> {
 }
 
 /// Whether two histograms of n reports each can come from one law. Hoeffding for a difference of two means of n indicators: a cell differs by more than
-/// sqrt(n ln(2/a)) with probability at most a; a is 1e-9 over the number of cells (at most 14 * 4).
+/// sqrt(n ln(2/a)) with probability at most a; a is 1e-10 over the number of cells, and a test compares fewer than ten times.
 fn differ(a: &Histogram, b: &Histogram) -> bool {
     let cells = a.iter().map(Vec::len).sum::<usize>() as f64;
-    let bound = (f64::from(REPORTS) * (2.0 * cells / 1e-9).ln()).sqrt();
+    let bound = (f64::from(REPORTS) * (2.0 * cells / 1e-10).ln()).sqrt();
     let far = |(x, y): (&u32, &u32)| (f64::from(*x) - f64::from(*y)).abs() > bound;
     a.iter().zip(b).any(|(a, b)| a.iter().zip(b).any(far))
 }
@@ -112,6 +115,53 @@ fn wire_and_bulk_have_one_law_and_mutants_another() {
                 differ(&wire, &in_bulk(bits, Some(mutant))),
                 "m={bits} {mutant:?} was not noticed"
             );
+        }
+    }
+}
+
+/// Everyone has the same single choice and the same reward, so both paths estimate the same sums.
+struct Constant;
+
+impl Environment for Constant {
+    fn dimension(&self) -> usize {
+        DIMENSION as usize
+    }
+
+    fn next_person(&mut self, arms: &mut Vec<f64>) {
+        *arms = X.to_vec();
+    }
+
+    fn mean_reward(&self, _: &[f64]) -> f64 {
+        REWARD
+    }
+
+    fn draw_reward(&mut self, _: &[f64]) -> f64 {
+        REWARD
+    }
+}
+
+/// The simulator's own two paths, end to end: the bandit's statistics estimate n r x and n x x'. Hoeffding: an entry strays by more than
+/// sqrt(2 n/m ln(2/a))/c with probability at most a = 1e-10/D.
+#[test]
+fn the_simulators_paths_estimate_the_truth() {
+    for bits in [1, 3] {
+        for path in [Path::Wire, Path::Bulk] {
+            let mut simulation = Simulation::new(task(bits), Constant, path, 3).unwrap();
+            assert!(simulation.next_batch().unwrap());
+            let statistics = simulation.bandit().statistics();
+            let found = statistics.moment().iter().chain(statistics.gram());
+            let moment = X.iter().map(|x| x * REWARD);
+            let gram = (0..4).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]));
+            let n = f64::from(REPORTS);
+            let bound = (2.0 * n / f64::from(bits) * (2.0 * 14.0 / 1e-10f64).ln()).sqrt() / 0.7;
+            for (found, truth) in found.zip(moment.chain(gram)) {
+                assert!(
+                    (found - n * truth).abs() < bound,
+                    "m={bits} {path:?}: {found} {}",
+                    n * truth
+                );
+            }
+            assert!(bound < 0.05 * n * 0.56, "a reward off by 5% is noticed");
         }
     }
 }
