@@ -3,6 +3,7 @@
 //! There is no second implementation of the algorithm here. Every person makes a real device, every batch is a real
 //! [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`].
 
+pub mod audit;
 mod environment;
 mod simulation;
 

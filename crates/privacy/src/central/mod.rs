@@ -1,0 +1,240 @@
+//! Central privacy of one released batch: adversaries (b) and (c). Proofs: `docs/privacy-proofs.md`, sections 2 to 4.
+//!
+//! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for the worst pair of inputs of one person, the Renyi
+//! divergence of a sum is at most kappa (v - v')^2; the values v of one person have an L2 diameter of at most sqrt(4.5); the conversion to
+//! (epsilon, delta) is pointwise, so that tails of the sums may be cut off and paid for in delta.
+
+mod cover;
+mod divergence;
+mod pmf;
+
+use divergence::{Effort, Laws};
+use libm::{exp, log};
+
+use crate::{Bound, BoundName, PrivacyError, clones, composition, local, rounding::up};
+
+/// Share of delta that pays for cutting off the tails of the sums.
+const TAIL_SHARE: f64 = 1e-3;
+/// Share of delta that pays for few blank bits, in the blanket bound.
+const BLANKET_SHARE: f64 = 0.05;
+/// More of the others' bits are not used by the bound over worst others (using fewer is sound).
+const MOST_BITS: u64 = 1 << 20;
+/// Most bits per coordinate for which all pairs of grid points are compared.
+const MOST_GRID: u32 = 64;
+/// Most bits per coordinate for the bound over worst others, which does that many times.
+const MOST_GRID_COVERED: u32 = 8;
+
+/// What the central guarantee of a round depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Dimension of the contexts (d).
+    pub dimension: u32,
+    /// Bits per coordinate (m).
+    pub bits: u32,
+    /// c = 1 - p.
+    pub keep: f64,
+    /// Honest reports in the batch besides the one that is protected.
+    pub others: u64,
+    /// Batches one person takes part in (k), with one report in each.
+    pub participations: u32,
+    /// Delta of the guarantee, for all k together.
+    pub delta: f64,
+}
+
+impl Setting {
+    /// The setting of a batch of which a share is honest: floor(h l) - 1 others.
+    pub fn of_batch(
+        (dimension, bits, keep): (u32, u32, f64),
+        batch_size: u64,
+        honest_fraction: f64,
+        participations: u32,
+        delta: f64,
+    ) -> Result<Self, PrivacyError> {
+        if batch_size == 0 {
+            return Err(PrivacyError::BatchSize(0));
+        }
+        if !(honest_fraction > 0.0 && honest_fraction <= 1.0) {
+            return Err(PrivacyError::HonestFraction(honest_fraction));
+        }
+        // Rounded down twice: floats above 2^53 are far beyond any batch.
+        let honest = (honest_fraction * batch_size as f64).floor() as u64;
+        let others = honest.min(batch_size).saturating_sub(1);
+        Self { dimension, bits, keep, others, participations, delta }.check()
+    }
+
+    fn check(self) -> Result<Self, PrivacyError> {
+        local::check(self.dimension, self.bits, self.keep)?;
+        if self.participations == 0 {
+            return Err(PrivacyError::Participations(0));
+        }
+        if !(self.delta > 0.0 && self.delta < 1.0) {
+            return Err(PrivacyError::Delta(self.delta));
+        }
+        Ok(self)
+    }
+
+    fn coordinates(&self) -> f64 {
+        incrowd_protocol::coordinates(self.dimension as usize) as f64
+    }
+
+    /// k times the local epsilon: what holds without any crowd.
+    fn local(&self) -> Result<Bound, PrivacyError> {
+        let one = local::certify(self.dimension, self.bits, self.keep)?.epsilon;
+        Ok(Bound { bound: BoundName::Local, epsilon: up(one * f64::from(self.participations)) })
+    }
+}
+
+/// The smallest proved central epsilon.
+pub fn certify(setting: &Setting) -> Result<Bound, PrivacyError> {
+    let setting = setting.check()?;
+    let cap = setting.local()?;
+    // Where the others' bits are all used, the bound over worst others is below the blanket and the clones.
+    let bits = setting.others.saturating_mul(u64::from(setting.bits));
+    let all = if setting.bits <= MOST_GRID_COVERED && bits <= MOST_BITS && setting.others > 0 {
+        let worst =
+            worst_others(&setting).map(|epsilon| capped(BoundName::RenyiWorstOthers, epsilon, cap));
+        [Some(cap), worst].into_iter().flatten().collect()
+    } else {
+        bounds(&setting)?
+    };
+    Ok(Bound::smallest(all).unwrap_or(cap))
+}
+
+/// Every proved central epsilon, each at most the local one.
+pub fn bounds(setting: &Setting) -> Result<Vec<Bound>, PrivacyError> {
+    let setting = setting.check()?;
+    let cap = setting.local()?;
+    if setting.others == 0 {
+        return Ok(vec![cap]);
+    }
+    let clones = Some((BoundName::Clones, clones(&setting)?));
+    let blanket = blanket(&setting).map(|epsilon| (BoundName::RenyiBlanket, epsilon));
+    let worst = worst_others(&setting).map(|epsilon| (BoundName::RenyiWorstOthers, epsilon));
+    let others = [clones, blanket, worst].into_iter().flatten();
+    Ok(std::iter::once(cap)
+        .chain(others.map(|(name, epsilon)| capped(name, epsilon, cap)))
+        .collect())
+}
+
+fn capped(bound: BoundName, epsilon: f64, cap: Bound) -> Bound {
+    Bound { bound, epsilon: up(epsilon).min(cap.epsilon) }
+}
+
+/// A fast guess at [`certify`], for searching: the others unanimous, which is not proved to be the worst.
+pub fn approx_epsilon(setting: &Setting) -> Result<f64, PrivacyError> {
+    let setting = setting.check()?;
+    let cap = setting.local()?.epsilon;
+    let bits = setting.others.saturating_mul(u64::from(setting.bits));
+    if bits == 0 || setting.bits > MOST_GRID {
+        return Ok(cap);
+    }
+    let sums = pmf::Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
+    let guess = best_order(&setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
+    Ok(guess.min(cap))
+}
+
+/// # Reference
+/// Feldman, McMillan, Talwar 2021, for any report with our local epsilon; k batches by optimal composition.
+fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
+    let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep)?.epsilon;
+    let at = |delta| clones::epsilon_upper(epsilon_local, setting.others + 1, delta);
+    if setting.participations == 1 {
+        at(setting.delta)
+    } else {
+        composition::best_for(at, setting.participations, setting.delta)
+    }
+}
+
+/// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a fair binomial. Proof: section 4.
+fn blanket(setting: &Setting) -> Option<f64> {
+    if setting.bits > MOST_GRID {
+        return None;
+    }
+    let times = f64::from(setting.participations) * setting.coordinates();
+    let bits = setting.others.checked_mul(u64::from(setting.bits))?;
+    let miss = BLANKET_SHARE * setting.delta / times;
+    let blank = pmf::binomial_lower_quantile(bits, 1.0 - setting.keep, miss);
+    if blank == 0 {
+        return None;
+    }
+    let sums = pmf::Pmf::binomial(blank, 0.5);
+    let spent = BLANKET_SHARE + TAIL_SHARE;
+    let (_, order) = best_order(setting, &sums, spent)?;
+    let kappa = kappa(setting, &sums, order)?;
+    Some(epsilon(setting, kappa, order, spent))
+}
+
+/// The sum of the others' bits is as bad as it can be. Proof: sections 2 and 3.
+fn worst_others(setting: &Setting) -> Option<f64> {
+    if setting.bits > MOST_GRID_COVERED || setting.others == 0 {
+        return None;
+    }
+    let bits = setting.others.checked_mul(u64::from(setting.bits))?.min(MOST_BITS);
+    let unanimous = pmf::Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
+    let (_, order) = best_order(setting, &unanimous, TAIL_SHARE)?;
+    let worst = cover::worst_kappa(bits, setting.keep, |sums| kappa(setting, sums, order))?;
+    Some(epsilon(setting, worst, order, TAIL_SHARE))
+}
+
+/// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
+fn kappa(setting: &Setting, sums: &pmf::Pmf, order: f64) -> Option<f64> {
+    let (groups, effort) = match setting.bits {
+        1 => (400, Effort { ratio: 0.94, pieces: 12 }),
+        2..=4 => (250, Effort { ratio: 0.9, pieces: 16 }),
+        _ => (120, Effort { ratio: 0.8, pieces: 24 }),
+    };
+    Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?.kappa(order, effort)
+}
+
+/// Mass that each coordinate of each batch may lose.
+fn tail_mass(setting: &Setting) -> f64 {
+    TAIL_SHARE * setting.delta / (f64::from(setting.participations) * setting.coordinates())
+}
+
+/// Epsilon from D_alpha <= kappa (v - v')^2 for each coordinate of k batches, with the share of delta that is already spent.
+fn epsilon(setting: &Setting, kappa: f64, order: f64, spent: f64) -> f64 {
+    let k = f64::from(setting.participations);
+    let squares = local::squared_diameter_2(setting.dimension, setting.keep);
+    let cut = order / (order - 1.0) * f64::from(setting.bits) / 2.0
+        * tail_mass(setting)
+        * local::diameter_1(setting.dimension, setting.keep);
+    let divergence = k * (kappa * squares + cut);
+    let delta = setting.delta * (1.0 - spent);
+    let epsilon =
+        divergence + log((order - 1.0) / order) - (log(delta) + log(order)) / (order - 1.0);
+    epsilon.max(0.0)
+}
+
+/// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
+/// valid, so this may be rough.
+fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f64)> {
+    const RATIO: f64 = 0.618_033_988_749_894_8;
+    let groups = if setting.bits == 1 { 100 } else { 60 };
+    let effort = Effort { ratio: if setting.bits == 1 { 0.88 } else { 0.8 }, pieces: 20 };
+    let laws = Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?;
+    let at = |exponent: f64| -> (f64, f64) {
+        let order = match 1.0 + exp(exponent) {
+            order if order > 2.0 && order < 2.5 => 2.0,
+            order if (2.5..3.0).contains(&order) => 3.0,
+            order => order,
+        };
+        let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
+        (epsilon(setting, kappa, order, spent), order)
+    };
+    let (mut low, mut high) = (log(0.05), log(1e6));
+    let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));
+    let (mut at_left, mut at_right) = (at(left), at(right));
+    for _ in 0..16 {
+        if at_left.0 <= at_right.0 {
+            (high, right, at_right) = (right, left, at_left);
+            left = high - RATIO * (high - low);
+            at_left = at(left);
+        } else {
+            (low, left, at_left) = (left, right, at_right);
+            right = low + RATIO * (high - low);
+            at_right = at(right);
+        }
+    }
+    let best = if at_left.0 <= at_right.0 { at_left } else { at_right };
+    best.0.is_finite().then_some(best)
+}

@@ -1,0 +1,90 @@
+//! Laws of sums of coins on a window of the integers, every entry with a small relative error.
+
+use libm::{log, log1p};
+
+/// Entries below this share of the largest one are left out of a binomial: their mass is far below every tail that is paid for.
+const NEGLIGIBLE: f64 = 1e-30;
+
+/// Probabilities of consecutive integers; positions do not matter, only order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pmf {
+    pub values: Vec<f64>,
+}
+
+impl Pmf {
+    /// Bin(trials, chance): the ratio of neighbours is exact, so start at the mode and walk both ways.
+    pub fn binomial(trials: u64, chance: f64) -> Self {
+        let n = trials as f64;
+        let odds = chance / (1.0 - chance);
+        let mode = ((n + 1.0) * chance).floor().min(n);
+        let mut above = Vec::new();
+        let (mut k, mut value) = (mode, 1.0);
+        while value > NEGLIGIBLE {
+            above.push(value);
+            value *= (n - k) / (k + 1.0) * odds;
+            k += 1.0;
+        }
+        let mut values = Vec::new();
+        (k, value) = (mode, 1.0);
+        while k > 0.0 {
+            value *= k / (n - k + 1.0) / odds;
+            if value <= NEGLIGIBLE {
+                break;
+            }
+            values.push(value);
+            k -= 1.0;
+        }
+        values.reverse();
+        values.extend(above);
+        let total: f64 = values.iter().sum();
+        values.iter_mut().for_each(|value| *value /= total);
+        Self { values }
+    }
+
+    /// The law of the sum of two independent ones.
+    pub fn convolve(&self, other: &Self) -> Self {
+        let (long, short) =
+            if self.values.len() >= other.values.len() { (self, other) } else { (other, self) };
+        let mut values = vec![0.0; long.values.len() + short.values.len() - 1];
+        for (i, &weight) in short.values.iter().enumerate() {
+            for (sum, value) in values[i..].iter_mut().zip(&long.values) {
+                *sum += weight * value;
+            }
+        }
+        Self { values }
+    }
+
+    /// The law after one more coin.
+    pub fn with_coin(&self, chance: f64) -> Self {
+        let mut values = vec![0.0; self.values.len() + 1];
+        for (i, &value) in self.values.iter().enumerate() {
+            values[i] += value * (1.0 - chance);
+            values[i + 1] += value * chance;
+        }
+        Self { values }
+    }
+}
+
+/// The largest q with P(Bin(trials, chance) < q) <= miss, or a little less: Chernoff's bound in its exact (relative entropy) form.
+pub(super) fn binomial_lower_quantile(trials: u64, chance: f64, miss: f64) -> u64 {
+    let n = trials as f64;
+    // P(Bin <= q) <= exp(-n KL(q/n, chance)) for q <= n chance.
+    let exponent = |q: f64| {
+        let x = q / n;
+        let one = if x > 0.0 { x * log(x / chance) } else { 0.0 };
+        let zero = if x < 1.0 { (1.0 - x) * (log1p(-x) - log1p(-chance)) } else { 0.0 };
+        n * (one + zero)
+    };
+    let needed = -log(miss) * (1.0 + 1e-9);
+    let (mut low, mut high) = (0u64, (n * chance).floor() as u64);
+    // The largest q whose lower neighbour is rare enough.
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if exponent((middle - 1) as f64) >= needed {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}

@@ -1,0 +1,271 @@
+use std::fmt;
+
+use incrowd_protocol::{Mechanism, MechanismHash, Stage};
+use serde::Serialize;
+
+use crate::{
+    Bound, BoundName, PrivacyError,
+    central::{self, Setting},
+    composition, local,
+    rounding::{shown, up},
+};
+
+/// What a mechanism guarantees against the paper's three adversaries, proved. Only [`certify`] makes one, and it carries the hash of the
+/// mechanism it is about: no other mechanism can claim it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Certificate {
+    mechanism: MechanismHash,
+    /// (a) On the wire: one report.
+    epsilon_local: f64,
+    epsilon_local_bound: BoundName,
+    /// (a) On the wire: all reports of one person together.
+    epsilon_local_all_reports: f64,
+    /// (b) Behind the shuffler, and (c) in the published models: all releases together.
+    epsilon_central: f64,
+    epsilon_central_bound: BoundName,
+    delta: f64,
+    /// (b), (c) if a device fails to keep to one report per batch and all of its reports land in one.
+    epsilon_central_same_batch: f64,
+    participations: u32,
+    honest_fraction: f64,
+    rounds: Vec<RoundCertificate>,
+    trust: Vec<Trust>,
+}
+
+/// The guarantee of one stage's rounds by itself. The certificate is the worst of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RoundCertificate {
+    /// Batches of this kind.
+    pub rounds: u32,
+    /// Reports in a batch.
+    pub size: u32,
+    /// Bits per coordinate.
+    pub bits: u32,
+    /// p, as a float.
+    pub flip_probability: f64,
+    /// Of one report.
+    pub epsilon_local: f64,
+    /// Of the releases, for a person who takes part in k batches like this one.
+    pub epsilon_central: f64,
+    /// Where `epsilon_central` comes from.
+    pub epsilon_central_bound: BoundName,
+}
+
+/// An assumption that a guarantee needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Trust {
+    /// The device runs the published code with a good random generator.
+    DeviceIsHonest,
+    /// The shuffler does not show single reports to anyone, and releases each full batch once.
+    ShufflerKeepsReports,
+    /// At least the honest fraction of every batch is not the adversary's.
+    HonestFraction,
+    /// At most one report per device and batch, at most k in all.
+    ParticipationIsKept,
+    /// Whether and when a device reports does not depend on its context or reward.
+    SilenceTellsNothing,
+    /// Other people's data depend on one person only through releases.
+    OthersAreIndependent,
+}
+
+impl Trust {
+    /// The assumption in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::DeviceIsHonest => {
+                "local and central: the person's own device runs the published code with the operating system's randomness, and never sends a second, freshly randomized report for the same data"
+            }
+            Self::ShufflerKeepsReports => {
+                "central only: the shuffler does not collude with whoever reads releases or models; it shows single reports to no one and releases each full batch once"
+            }
+            Self::HonestFraction => {
+                "central only: at least the stated fraction of every batch comes from honest devices whose reports the adversary does not know"
+            }
+            Self::ParticipationIsKept => {
+                "central only: each device sends at most one report in a batch and at most the stated number in all (the value for all reports in one batch is given for systems that cannot enforce this)"
+            }
+            Self::SilenceTellsNothing => {
+                "central only: whether and when a device reports does not depend on its context or reward"
+            }
+            Self::OthersAreIndependent => {
+                "central only: other people's contexts and rewards depend on this person only through what was released"
+            }
+        }
+    }
+}
+
+const ALL_TRUST: [Trust; 6] = [
+    Trust::DeviceIsHonest,
+    Trust::ShufflerKeepsReports,
+    Trust::HonestFraction,
+    Trust::ParticipationIsKept,
+    Trust::SilenceTellsNothing,
+    Trust::OthersAreIndependent,
+];
+
+/// The certificate of a mechanism: the worst stage, each certified by itself.
+///
+/// # Privacy
+/// A person is in at most k batches, with one report in each. Releases before have the same law whatever that person's data, each of the k is as private as its
+/// stage says given the past, and everything else depends on the person only through releases; so k batches compose, and never all of them. For k > 1 the worst stage stands for all k.
+pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
+    let dimension = mechanism.dimension() as u32;
+    let k = mechanism.participations();
+    let mut rounds = Vec::new();
+    let mut worst_local: Option<Bound> = None;
+    let mut worst: Option<(Bound, Setting)> = None;
+    for stage in mechanism.schedule().stages() {
+        let setting = setting(mechanism, stage)?;
+        let local = local::certify(dimension, stage.bits, setting.keep)?;
+        let central = central::certify(&setting)?;
+        rounds.push(RoundCertificate {
+            rounds: stage.rounds,
+            size: stage.size,
+            bits: stage.bits,
+            flip_probability: stage.flip.value(),
+            epsilon_local: local.epsilon,
+            epsilon_central: central.epsilon,
+            epsilon_central_bound: central.bound,
+        });
+        if worst_local.is_none_or(|worst| local.epsilon > worst.epsilon) {
+            worst_local = Some(local);
+        }
+        if worst.is_none_or(|(worst, _)| central.epsilon > worst.epsilon) {
+            worst = Some((central, setting));
+        }
+    }
+    // A checked schedule has a stage.
+    let (Some(local), Some((central, setting))) = (worst_local, worst) else {
+        return Err(PrivacyError::BatchSize(0));
+    };
+    let epsilon_local_all_reports = up(local.epsilon * f64::from(k));
+    let same_batch = if k == 1 {
+        central.epsilon
+    } else {
+        let one =
+            |delta| Ok(central::certify(&Setting { participations: 1, delta, ..setting })?.epsilon);
+        // Where group privacy says nothing, the local guarantee still does.
+        composition::same_batch(one, k, setting.delta)
+            .map_or(epsilon_local_all_reports, |epsilon| epsilon.min(epsilon_local_all_reports))
+    };
+    Ok(Certificate {
+        mechanism: mechanism.hash(),
+        epsilon_local: local.epsilon,
+        epsilon_local_bound: local.bound,
+        epsilon_local_all_reports,
+        epsilon_central: central.epsilon,
+        epsilon_central_bound: central.bound,
+        delta: mechanism.central_delta(),
+        epsilon_central_same_batch: same_batch,
+        participations: k,
+        honest_fraction: mechanism.honest_fraction(),
+        rounds,
+        trust: ALL_TRUST.to_vec(),
+    })
+}
+
+fn setting(mechanism: &Mechanism, stage: &Stage) -> Result<Setting, PrivacyError> {
+    Setting::of_batch(
+        // The nearest float may be below c: take the next one.
+        (mechanism.dimension() as u32, stage.bits, stage.flip.keep().next_up()),
+        u64::from(stage.size),
+        mechanism.honest_fraction(),
+        mechanism.participations(),
+        mechanism.central_delta(),
+    )
+}
+
+impl Certificate {
+    /// Hash of the mechanism this is about.
+    pub fn mechanism(&self) -> MechanismHash {
+        self.mechanism
+    }
+
+    /// (a) On the wire: epsilon of one report.
+    pub fn epsilon_local(&self) -> f64 {
+        self.epsilon_local
+    }
+
+    /// Which bound gave [`Self::epsilon_local`].
+    pub fn epsilon_local_bound(&self) -> BoundName {
+        self.epsilon_local_bound
+    }
+
+    /// (a) On the wire: epsilon of all reports of one person together.
+    pub fn epsilon_local_all_reports(&self) -> f64 {
+        self.epsilon_local_all_reports
+    }
+
+    /// (b), (c): epsilon of all releases and models together.
+    pub fn epsilon_central(&self) -> f64 {
+        self.epsilon_central
+    }
+
+    /// Which bound gave [`Self::epsilon_central`].
+    pub fn epsilon_central_bound(&self) -> BoundName {
+        self.epsilon_central_bound
+    }
+
+    /// (b), (c): epsilon if all reports of one person land in one batch.
+    pub fn epsilon_central_same_batch(&self) -> f64 {
+        self.epsilon_central_same_batch
+    }
+
+    /// (b), (c): delta.
+    pub fn delta(&self) -> f64 {
+        self.delta
+    }
+
+    /// Stage by stage.
+    pub fn rounds(&self) -> &[RoundCertificate] {
+        &self.rounds
+    }
+
+    /// What the guarantees assume.
+    pub fn trust(&self) -> &[Trust] {
+        &self.trust
+    }
+}
+
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (k, delta) = (self.participations, self.delta);
+        writeln!(f, "Certificate for mechanism {}", self.mechanism)?;
+        writeln!(f, "(a) whoever reads the wire:")?;
+        writeln!(
+            f,
+            "    each report is {}-locally differentially private",
+            shown(self.epsilon_local)
+        )?;
+        if k > 1 {
+            writeln!(
+                f,
+                "    all {k} reports of one person together: {}",
+                shown(self.epsilon_local_all_reports)
+            )?;
+        }
+        writeln!(
+            f,
+            "(b) whoever reads the shuffler's releases, and (c) whoever reads the published models:"
+        )?;
+        writeln!(
+            f,
+            "    all of them together are ({}, {delta:e})-differentially private",
+            shown(self.epsilon_central)
+        )?;
+        if k > 1 {
+            let same = shown(self.epsilon_central_same_batch);
+            writeln!(
+                f,
+                "    if all {k} reports of one person land in one batch: ({same}, {delta:e})"
+            )?;
+        }
+        writeln!(f, "This holds if")?;
+        for trust in &self.trust {
+            writeln!(f, "  - {}", trust.words())?;
+        }
+        Ok(())
+    }
+}

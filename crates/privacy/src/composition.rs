@@ -1,0 +1,164 @@
+//! Several releases about the same person: k batches with one report each, or k reports in one batch.
+//!
+//! Every rule here holds for adaptive releases: what is released next may depend on what was released before.
+
+use libm::{exp, expm1, log, log1p, sqrt};
+
+use crate::{PrivacyError, clones::Binomial, rounding::up};
+
+/// Beyond it only the closed forms are tried.
+const MOST_EXACT: u32 = 100_000;
+/// Added to every divergence, relatively: far above the error of its float operations.
+const DIVERGENCE_SLACK: f64 = 1e-9;
+
+/// An upper bound on the epsilon, at `delta_total`, of `times` releases that are (`epsilon`, `delta`)-DP each: the smallest of basic,
+/// advanced and optimal composition. `delta` and `delta_total` may be zero.
+///
+/// # Reference
+/// Dwork, Rothblum, Vadhan 2010, Thm III.3; Kairouz, Oh, Viswanath 2015, Thm 3.3.
+pub fn compose(
+    epsilon: f64,
+    delta: f64,
+    times: u32,
+    delta_total: f64,
+) -> Result<f64, PrivacyError> {
+    check(epsilon, delta, times, delta_total)?;
+    let k = f64::from(times);
+    // The probability that at least one release fails outright, 1 - (1-delta)^k, at most k delta.
+    let failure = if times == 1 { delta } else { (-expm1(k * log1p(-delta))).min(k * delta) };
+    if failure > delta_total {
+        return Err(PrivacyError::OutsideRegime {
+            theorem: "composition",
+            condition: format!(
+                "{times} releases with delta {delta} need a total delta of at least {failure}, not {delta_total}"
+            ),
+        });
+    }
+    let mut best = k * epsilon;
+    if delta_total > k * delta {
+        best = best.min(advanced(epsilon, k, delta_total - k * delta));
+    }
+    if times <= MOST_EXACT && delta_total > failure {
+        best = best.min(optimal(epsilon, times, (delta_total - failure) / (1.0 - failure), best));
+    }
+    Ok(up(best))
+}
+
+fn check(epsilon: f64, delta: f64, times: u32, delta_total: f64) -> Result<(), PrivacyError> {
+    if !(epsilon > 0.0 && epsilon.is_finite()) {
+        return Err(PrivacyError::EpsilonCentral(epsilon));
+    }
+    if times == 0 {
+        return Err(PrivacyError::Participations(times));
+    }
+    for value in [delta, delta_total] {
+        if !(0.0..1.0).contains(&value) {
+            return Err(PrivacyError::Delta(value));
+        }
+    }
+    Ok(())
+}
+
+/// # Reference
+/// Dwork, Rothblum, Vadhan 2010, Thm III.3, with its exact second term.
+fn advanced(epsilon: f64, k: f64, slack: f64) -> f64 {
+    sqrt(2.0 * k * log(1.0 / slack)) * epsilon + k * epsilon * expm1(epsilon)
+}
+
+/// The smallest epsilon at which k-fold randomized response has divergence `slack`, at most `limit`.
+///
+/// # Reference
+/// Kairouz, Oh, Viswanath 2015: every (epsilon, delta)-DP release is a function of randomized response that fails with probability
+/// delta, so k of them are a function of k of those. Their loss is (k - 2j) epsilon with probability Bin(k, 1/(1+e^epsilon))(j).
+fn optimal(epsilon: f64, times: u32, slack: f64, limit: f64) -> f64 {
+    let odds = exp(-epsilon);
+    let lies =
+        Binomial { trials: u64::from(times), yes: odds / (1.0 + odds), no: 1.0 / (1.0 + odds) };
+    let losses: Vec<(f64, f64)> = (0..=times / 2)
+        .map(|j| (f64::from(times - j) - f64::from(j), lies.point(u64::from(j))))
+        .map(|(net, mass)| (net * epsilon, mass))
+        .collect();
+    let divergence = |at: f64| -> f64 {
+        let positive = losses.iter().take_while(|loss| loss.0 > at);
+        positive.map(|&(loss, mass)| mass * -expm1(at - loss)).sum::<f64>()
+            * (1.0 + DIVERGENCE_SLACK)
+    };
+    let (mut low, mut high) = (0.0, limit);
+    if divergence(high) > slack {
+        return f64::INFINITY;
+    }
+    if divergence(low) <= slack {
+        return low;
+    }
+    while high - low > 1e-12 * high {
+        let middle = f64::midpoint(low, high);
+        if divergence(middle) <= slack { high = middle } else { low = middle }
+    }
+    high
+}
+
+/// The smallest composed epsilon of `times` releases over a small grid of deltas for each: `epsilon_at` gives the epsilon of one
+/// release at a delta.
+pub fn best_for(
+    epsilon_at: impl Fn(f64) -> Result<f64, PrivacyError>,
+    times: u32,
+    delta_total: f64,
+) -> Result<f64, PrivacyError> {
+    if !(delta_total > 0.0 && delta_total < 1.0) {
+        return Err(PrivacyError::Delta(delta_total));
+    }
+    if times == 0 {
+        return Err(PrivacyError::Participations(times));
+    }
+    if times == 1 {
+        return epsilon_at(delta_total);
+    }
+    let mut best = f64::INFINITY;
+    for share in [1.0 - 1e-12, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.03] {
+        let delta = share * delta_total / f64::from(times);
+        best = best.min(compose(epsilon_at(delta)?, delta, times, delta_total)?);
+    }
+    Ok(best)
+}
+
+/// An upper bound on the epsilon, at `delta_total`, of one person with `reports` reports in one batch, where `epsilon_at` gives the
+/// epsilon of one report at a delta.
+///
+/// Group privacy: changing the reports one after the other gives (k eps, delta (e^{k eps} - 1)/(e^eps - 1)). The delta of one step
+/// is found by going down from delta_total; what is returned has been checked against the formula. If `epsilon_at` is capped by a
+/// local epsilon, k times that one is a bound too, which the caller may compare with.
+pub fn same_batch(
+    epsilon_at: impl Fn(f64) -> Result<f64, PrivacyError>,
+    reports: u32,
+    delta_total: f64,
+) -> Result<f64, PrivacyError> {
+    if !(delta_total > 0.0 && delta_total < 1.0) {
+        return Err(PrivacyError::Delta(delta_total));
+    }
+    if reports == 0 {
+        return Err(PrivacyError::Participations(reports));
+    }
+    let k = f64::from(reports);
+    let mut delta = delta_total;
+    for _ in 0..1000 {
+        let epsilon = epsilon_at(delta)?;
+        let most = if reports == 1 { delta_total } else { delta_total / up(growth(epsilon, k)) };
+        if delta <= most {
+            return Ok(if reports == 1 { epsilon } else { up(k * epsilon) });
+        }
+        // `most` falls with delta, so the largest solution lies below it; one percent less ends the approach.
+        delta = 0.99 * most;
+        if delta < 1e-280 {
+            break;
+        }
+    }
+    Err(PrivacyError::OutsideRegime {
+        theorem: "group privacy",
+        condition: format!("{reports} reports in one batch need a delta per report below 1e-280"),
+    })
+}
+
+/// (e^{k eps} - 1)/(e^eps - 1).
+fn growth(epsilon: f64, k: f64) -> f64 {
+    expm1(k * epsilon) / expm1(epsilon)
+}

@@ -1,0 +1,82 @@
+//! Certificates: about one mechanism, the worst stage, said in words and numbers that are rounded up.
+
+use incrowd_privacy::{Trust, certify, shown};
+use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage};
+
+fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f64) -> Mechanism {
+    let stage = |&(size, bits, keep): &(u32, u32, f64)| Stage {
+        rounds: 3,
+        size,
+        bits,
+        flip: FlipProbability::from_keep(keep).unwrap(),
+    };
+    MechanismConfig {
+        dimension: 3,
+        context_bound: 1.0,
+        schedule: stages.iter().map(stage).collect(),
+        grace: 0,
+        central_delta: 1e-6,
+        participations,
+        honest_fraction,
+    }
+    .check()
+    .unwrap()
+}
+
+#[test]
+fn the_certificate_is_the_worst_stage() {
+    let whole = certify(&mechanism(&[(200, 1, 0.3), (400, 2, 0.5)], 1, 1.0)).unwrap();
+    let first = certify(&mechanism(&[(200, 1, 0.3)], 1, 1.0)).unwrap();
+    let second = certify(&mechanism(&[(400, 2, 0.5)], 1, 1.0)).unwrap();
+    assert_eq!(whole.epsilon_central(), first.epsilon_central().max(second.epsilon_central()));
+    assert_eq!(whole.epsilon_local(), first.epsilon_local().max(second.epsilon_local()));
+    assert_eq!(whole.rounds().len(), 2);
+    assert_ne!(whole.mechanism(), first.mechanism());
+}
+
+#[test]
+fn it_names_its_mechanism_and_its_assumptions() {
+    let mechanism = mechanism(&[(200, 1, 0.3)], 2, 0.8);
+    let certificate = certify(&mechanism).unwrap();
+    assert_eq!(certificate.mechanism(), mechanism.hash());
+    let text = certificate.to_string();
+    for part in [
+        &format!("Certificate for mechanism {}", mechanism.hash())[..],
+        "(a) whoever reads the wire",
+        "(b) whoever reads the shuffler's releases, and (c)",
+        &shown(certificate.epsilon_central()),
+        "all 2 reports of one person",
+        "does not collude",
+    ] {
+        assert!(text.contains(part), "{part} not in {text}");
+    }
+    assert!(certificate.trust().contains(&Trust::ShufflerKeepsReports));
+    let json = serde_json::to_value(&certificate).unwrap();
+    assert_eq!(json["mechanism"], mechanism.hash().to_string());
+    assert_eq!(json["epsilon_central_bound"], "renyi-worst-others");
+    assert_eq!(json["trust"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn participations_cost_and_in_one_batch_they_cost_more() {
+    let at = |k, honest| certify(&mechanism(&[(300, 1, 0.3)], k, honest)).unwrap();
+    let (one, two) = (at(1, 1.0), at(2, 1.0));
+    assert!(two.epsilon_central() > one.epsilon_central());
+    assert!(
+        two.epsilon_central() < 2.0 * one.epsilon_central(),
+        "k batches compose better than k times"
+    );
+    assert!(two.epsilon_central_same_batch() > two.epsilon_central());
+    assert!(two.epsilon_local_all_reports() >= 2.0 * one.epsilon_local());
+    assert!(
+        at(1, 0.5).epsilon_central() > one.epsilon_central(),
+        "a smaller honest crowd hides less"
+    );
+}
+
+#[test]
+fn printed_numbers_are_rounded_up() {
+    assert_eq!(shown(0.123_401), "0.1235");
+    assert_eq!(shown(0.1234), "0.1234");
+    assert_eq!(shown(2.0 + 1e-12), "2.0001");
+}

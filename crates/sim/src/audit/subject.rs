@@ -1,0 +1,126 @@
+//! What is audited: the real device and shuffler, by their own interfaces.
+
+use std::sync::Arc;
+
+use incrowd_device::{Device, Randomizer};
+use incrowd_protocol::{Mechanism, Report, Round, TaskConfig};
+use incrowd_shuffler::{Batch, Outcome};
+use rand_chacha::ChaCha8Rng;
+
+use super::{
+    AuditError, Mutation,
+    law::{Law, Others},
+    search::Input,
+};
+
+/// The real code under audit, or a mutant of it.
+pub(super) struct Subject {
+    task: Arc<TaskConfig>,
+    pub mechanism: Arc<Mechanism>,
+    pub round: Round,
+    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
+    mutation: Mutation,
+}
+
+impl Subject {
+    pub fn new(
+        task: Arc<TaskConfig>,
+        round: Round,
+        mutation: Mutation,
+    ) -> Result<Self, AuditError> {
+        if !cfg!(feature = "mutants") && mutation != Mutation::None {
+            return Err(AuditError::NeedsMutants(mutation));
+        }
+        let mechanism = Arc::new(task.mechanism().clone());
+        Ok(Self { task, mechanism, round, mutation })
+    }
+
+    pub fn dimension(&self) -> usize {
+        self.mechanism.dimension()
+    }
+
+    pub fn device<'a>(&self, rng: &'a mut ChaCha8Rng) -> Device<&'a mut ChaCha8Rng> {
+        let device = Device::simulated(self.task.clone(), rng);
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.device_mutant() {
+            return device.with_mutant(mutant);
+        }
+        device
+    }
+
+    pub fn randomizer(&self) -> Randomizer {
+        let randomizer = Randomizer::new(&self.mechanism);
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.device_mutant() {
+            return randomizer.with_mutant(mutant);
+        }
+        randomizer
+    }
+
+    pub fn batch(&self) -> Batch {
+        let batch = Batch::new(self.mechanism.clone());
+        #[cfg(feature = "mutants")]
+        match self.mutation {
+            Mutation::ShortBatch => return batch.with_mutant(incrowd_shuffler::Mutant::ShortBatch),
+            Mutation::CountsTwice => {
+                return batch.with_mutant(incrowd_shuffler::Mutant::CountsTwice);
+            }
+            _ => {}
+        }
+        batch
+    }
+
+    #[cfg(feature = "mutants")]
+    fn device_mutant(&self) -> Option<incrowd_device::Mutant> {
+        match self.mutation {
+            Mutation::HalfFlip => Some(incrowd_device::Mutant::HalfFlip),
+            Mutation::LastCoordinateBare => Some(incrowd_device::Mutant::LastCoordinateBare),
+            Mutation::NoClipping => Some(incrowd_device::Mutant::NoClipping),
+            _ => None,
+        }
+    }
+
+    /// The law of a report, from the thresholds of the audited device itself.
+    pub fn law(&self, randomizer: &mut Randomizer, input: &Input) -> Law {
+        let (thresholds, _) = randomizer.thresholds(&self.round, &input.context, input.reward);
+        Law::of_coins(thresholds, self.round.bits)
+    }
+
+    /// The law of the sums of everyone but the victim.
+    pub fn others(&self, randomizer: &mut Randomizer, input: &Input) -> Others {
+        Others::new(&self.law(randomizer, input), self.round.size - 1)
+    }
+
+    /// The counts of one person's report as the shuffler reads them from its bytes.
+    pub fn report(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<Vec<u16>, AuditError> {
+        let answer = self.device(rng).report(self.round.number, &input.context, input.reward)?;
+        let bytes = answer.report.encode(&self.mechanism)?;
+        Ok(Report::decode(&bytes, &self.mechanism)?.counts().to_vec())
+    }
+
+    /// The next release: the victim first, then the others until the batch is full.
+    pub fn release(
+        &self,
+        batch: &mut Batch,
+        randomizer: &mut Randomizer,
+        victim: &Input,
+        others: &Input,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<u64>, AuditError> {
+        let outcome = batch.fill(|round, sums| {
+            let mut next = victim;
+            while !sums.is_full() {
+                let (counts, _) = randomizer.randomize(round, &next.context, next.reward, rng);
+                if !sums.add(counts) {
+                    break;
+                }
+                next = others;
+            }
+        });
+        match outcome {
+            Outcome::Released(sums) => Ok(sums.sums().to_vec()),
+            Outcome::Refused(refusal) => Err(refusal.into()),
+            Outcome::Counted | Outcome::Duplicate => Err(AuditError::NotReleased(self.round.size)),
+        }
+    }
+}
