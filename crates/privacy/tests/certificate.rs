@@ -1,5 +1,7 @@
 //! Certificates: about one mechanism, the worst stage, said in words and numbers that are rounded up.
 
+#![allow(clippy::float_cmp)]
+
 use incrowd_privacy::{Trust, certify, shown};
 use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage};
 

@@ -111,9 +111,7 @@ impl Subject {
             let mut next = victim;
             while !sums.is_full() {
                 let (counts, _) = randomizer.randomize(round, &next.context, next.reward, rng);
-                if !sums.add(counts) {
-                    break;
-                }
+                sums.add(counts);
                 next = others;
             }
         });
