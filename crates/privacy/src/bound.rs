@@ -9,6 +9,8 @@ pub enum BoundName {
     PaperProposition1,
     /// L1 diameter of the encoded ball, m = 1.
     L1Diameter,
+    /// L1 diameter, m = 1, with the second and third order of the likelihood.
+    L1DiameterRefined,
     /// L1 diameter with a chord of the log-likelihood, every m.
     L1DiameterChord,
     /// The central guarantee is at least the local one.

@@ -40,7 +40,7 @@ fn no_attack_exceeds_a_bound_and_the_best_bound_is_tight() {
 #[test]
 fn known_values() {
     let best = local::certify(10, 1, 0.2).unwrap();
-    assert_eq!(best.bound, BoundName::L1Diameter);
+    assert_eq!(best.bound, BoundName::L1DiameterRefined);
     assert!(best.epsilon <= 2.61 && best.epsilon > 2.5, "{}", best.epsilon);
     assert!(local::largest_keep(20, 1, 2.0).unwrap() >= 0.09);
     // The paper's level: 65 * ln(1.2/0.8) = 26.355.

@@ -7,8 +7,8 @@ use super::pmf::Pmf;
 /// How finely an order is looked at; every effort gives a valid bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Effort {
-    /// Ratio of neighbouring nodes at which K is evaluated.
-    pub ratio: f64,
+    /// Intervals are split until their bound is within this share of the largest value found.
+    pub tolerance: f64,
     /// Pieces in which a chord between two nodes is looked at.
     pub pieces: u32,
 }
@@ -139,19 +139,28 @@ impl Groups {
 fn within_cell(groups: &Groups, bits: u32, power: f64, effort: Effort) -> f64 {
     let width = 2.0 / f64::from(bits);
     // y is the whole difference of two neighbours, at distance `width`.
-    let curvature = |x: f64| groups.upper(|y| excess(x / width * y, power)) / (x * x);
+    let node = |x: f64| (x, groups.upper(|y| excess(x / width * y, power)) / (x * x));
+    let value = |x: f64, curvature: f64| log1p(curvature * x * x) / (x * x);
     let at_zero = power * (power - 1.0) / 2.0 * groups.upper(|y| (y / width) * (y / width));
-    let mut worst = at_zero;
-    let (mut right, mut at_right) = (width, curvature(width));
-    while right > width / 64.0 {
-        let left = right * effort.ratio;
-        let at_left = curvature(left);
-        let chord = Chord { from: (left, at_left), to: (right, at_right) };
-        worst = worst.max(chord.largest(effort.pieces, |x, k| log1p(k * x * x) / (x * x)));
-        (right, at_right) = (left, at_left);
-    }
+    let nodes: Vec<(f64, f64)> =
+        (0..7).map(|halvings| node(width / f64::from(1u32 << halvings))).collect();
     // Below the last node ln(1 + K x^2)/x^2 <= K <= the larger end.
-    worst.max(at_right)
+    let mut worst = at_zero.max(nodes[6].1);
+    let mut found = nodes.iter().map(|&(x, curvature)| value(x, curvature)).fold(worst, f64::max);
+    let mut open: Vec<Chord> =
+        nodes.windows(2).map(|pair| Chord { from: pair[1], to: pair[0] }).collect();
+    while let Some(chord) = open.pop() {
+        let bound = chord.largest(effort.pieces, value);
+        if bound <= found * (1.0 + effort.tolerance) || chord.to.0 < 1.01 * chord.from.0 {
+            worst = worst.max(bound);
+        } else {
+            let middle = node((chord.from.0 * chord.to.0).sqrt());
+            found = found.max(value(middle.0, middle.1));
+            open.push(Chord { from: chord.from, to: middle });
+            open.push(Chord { from: middle, to: chord.to });
+        }
+    }
+    worst
 }
 
 /// (1+z)^b - 1 - b z, without cancellation; at least it.

@@ -179,9 +179,9 @@ fn worst_others(setting: &Setting) -> Option<f64> {
 /// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
 fn kappa(setting: &Setting, sums: &pmf::Pmf, order: f64) -> Option<f64> {
     let (groups, effort) = match setting.bits {
-        1 => (400, Effort { ratio: 0.94, pieces: 12 }),
-        2..=4 => (250, Effort { ratio: 0.9, pieces: 16 }),
-        _ => (120, Effort { ratio: 0.8, pieces: 24 }),
+        1 => (300, Effort { tolerance: 0.003, pieces: 24 }),
+        2..=4 => (200, Effort { tolerance: 0.01, pieces: 16 }),
+        _ => (100, Effort { tolerance: 0.01, pieces: 16 }),
     };
     Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?.kappa(order, effort)
 }
@@ -210,7 +210,7 @@ fn epsilon(setting: &Setting, kappa: f64, order: f64, spent: f64) -> f64 {
 fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f64)> {
     const RATIO: f64 = 0.618_033_988_749_894_8;
     let groups = if setting.bits == 1 { 100 } else { 60 };
-    let effort = Effort { ratio: if setting.bits == 1 { 0.88 } else { 0.8 }, pieces: 20 };
+    let effort = Effort { tolerance: 0.02, pieces: 16 };
     let laws = Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?;
     let at = |exponent: f64| -> (f64, f64) {
         let order = match 1.0 + exp(exponent) {

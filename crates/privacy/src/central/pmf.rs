@@ -41,16 +41,21 @@ impl Pmf {
         Self { values }
     }
 
-    /// The law of the sum of two independent ones.
+    /// The law of the sum of two independent ones, four weights at a time.
     pub fn convolve(&self, other: &Self) -> Self {
         let (long, short) =
             if self.values.len() >= other.values.len() { (self, other) } else { (other, self) };
-        let mut values = vec![0.0; long.values.len() + short.values.len() - 1];
-        for (i, &weight) in short.values.iter().enumerate() {
-            for (sum, value) in values[i..].iter_mut().zip(&long.values) {
-                *sum += weight * value;
+        let padded = [&[0.0; 3], &long.values[..], &[0.0; 3]].concat();
+        let length = long.values.len() + short.values.len() - 1;
+        let mut values = vec![0.0; length + 3];
+        for (start, weights) in short.values.chunks(4).enumerate() {
+            let mut w = [0.0; 4];
+            w[..weights.len()].copy_from_slice(weights);
+            for (sum, near) in values[4 * start..].iter_mut().zip(padded.windows(4)) {
+                *sum += w[0] * near[3] + w[1] * near[2] + w[2] * near[1] + w[3] * near[0];
             }
         }
+        values.truncate(length);
         Self { values }
     }
 
@@ -87,4 +92,42 @@ pub(super) fn binomial_lower_quantile(trials: u64, chance: f64, miss: f64) -> u6
         }
     }
     low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn convolution_adds_coins() {
+        for (a, b) in [(1, 1), (5, 2), (7, 20), (10, 11)] {
+            let sum = Pmf::binomial(a, 0.3).convolve(&Pmf::binomial(b, 0.3));
+            let wanted = Pmf::binomial(a + b, 0.3);
+            assert_eq!(sum.values.len(), wanted.values.len());
+            for (found, wanted) in sum.values.iter().zip(&wanted.values) {
+                assert!((found / wanted - 1.0).abs() < 1e-12, "{a} + {b}: {found} {wanted}");
+            }
+        }
+        let coin = Pmf::binomial(9, 0.3).with_coin(0.3);
+        assert!(
+            coin.values
+                .iter()
+                .zip(&Pmf::binomial(10, 0.3).values)
+                .all(|(a, b)| (a / b - 1.0).abs() < 1e-12)
+        );
+    }
+
+    /// P(Bin(10, 1/2) < 2) = 11/1024 = 0.0107; P(Bin < 1) = 0.00098. Chernoff is a little more careful, never less.
+    #[test]
+    fn a_quantile_is_rare_enough() {
+        let q = binomial_lower_quantile(10, 0.5, 0.0107);
+        assert!(q <= 1);
+        let below =
+            |n: u64, q: u64| Pmf::binomial(n, 0.3).values.iter().take(q as usize).sum::<f64>();
+        for miss in [1e-2, 1e-4, 1e-8] {
+            let q = binomial_lower_quantile(200, 0.3, miss);
+            assert!(below(200, q) <= miss && below(200, q + 8) > miss / 100.0, "{q} {miss}");
+        }
+        assert_eq!(binomial_lower_quantile(3, 0.5, 1e-9), 0);
+    }
 }
