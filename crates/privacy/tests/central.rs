@@ -35,9 +35,13 @@ fn sandwich() {
             for bound in central::bounds(&setting).unwrap() {
                 assert!(bound.epsilon >= exact, "{bound:?} below {exact}: {case}");
             }
-            if l >= 200 {
+            if l >= 200 && exact > 0.0 {
                 let certified = central::certify(&setting).unwrap().epsilon;
-                worst = worst.max(certified / exact);
+                println!("d={d} c={c} l={l} delta={delta:e}: certified {certified:.4}, exact {exact:.4}");
+                // The conversion from Renyi divergence is loose when delta is not small.
+                if delta <= 1e-4 {
+                    worst = worst.max(certified / exact);
+                }
             }
             single += 1;
         } else {
@@ -50,7 +54,8 @@ fn sandwich() {
         }
     }
     assert!(single >= 100 && double >= 3, "{single} {double}");
-    println!("largest certified/exact at l >= 200: {worst:.3}");
+    println!("largest certified/exact at l >= 200, delta <= 1e-4: {worst:.3}");
+    assert!(worst > 1.0 && worst <= 1.35);
 }
 
 #[test]
