@@ -6,11 +6,13 @@
 mod algebra;
 mod bandit;
 mod confidence;
+mod forecast;
 mod mutant;
 mod statistics;
 
 pub use bandit::{Bandit, BanditError, Estimate};
 pub use confidence::Ellipsoid;
+pub use forecast::forecast;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use statistics::Statistics;

@@ -105,11 +105,21 @@ fn print_text(report: &AuditReport) {
     println!("                      from runs    on paper, exact     upper bound");
     print_side("one report", &report.local);
     print_side("one release", &report.central);
-    println!("(delta of a release {:e}; correct code is accused with probability at most {:e})", report.delta, report.failure_probability);
+    println!(
+        "(delta of a release {:e}; correct code is accused with probability at most {:e})",
+        report.delta, report.failure_probability
+    );
     for violation in &report.structure {
         println!("violated: {violation}");
     }
-    println!("{}", if report.violated() { "the code is not what the certificate is about" } else { "no violation found" });
+    println!(
+        "{}",
+        if report.violated() {
+            "the code is not what the certificate is about"
+        } else {
+            "no violation found"
+        }
+    );
 }
 
 fn print_side(name: &str, side: &Side) {

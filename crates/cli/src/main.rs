@@ -1,6 +1,10 @@
 //! The one binary of incrowd. Data goes to stdout, talk to stderr.
 
+mod audit;
+mod certify;
 mod demo;
+mod plan;
+mod plot;
 
 use std::process::ExitCode;
 
@@ -19,7 +23,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Audit(audit::Arguments),
+    Certify(certify::Arguments),
     Demo(demo::Arguments),
+    Plan(Box<plan::Arguments>),
 }
 
 /// How results are printed.
@@ -34,7 +41,10 @@ enum Output {
 /// Exit codes: 0 as it should be, 1 the result is not good enough, 2 the request cannot be done.
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Audit(arguments) => audit::run(&arguments),
+        Command::Certify(arguments) => certify::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -4,7 +4,7 @@ use incrowd_protocol::{Mechanism, MechanismHash, Stage};
 use serde::Serialize;
 
 use crate::{
-    Bound, BoundName, PrivacyError,
+    BoundName, PrivacyError,
     central::{self, Setting},
     composition, local,
     rounding::{shown, up},
@@ -109,16 +109,16 @@ const ALL_TRUST: [Trust; 6] = [
 ///
 /// # Privacy
 /// A person is in at most k batches, with one report in each. Releases before have the same law whatever that person's data, each of the k is as private as its
-/// stage says given the past, and everything else depends on the person only through releases; so k batches compose, and never all of them. For k > 1 the worst stage stands for all k.
+/// stage says given the past, and everything else depends on the person only through releases; so k batches compose, and never all of them. For k > 1 the k
+/// batches may be of different stages, which is accounted for.
 pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
-    let dimension = mechanism.dimension() as u32;
     let k = mechanism.participations();
     let mut rounds = Vec::new();
-    let mut worst_local: Option<Bound> = None;
-    let mut worst: Option<(Bound, Setting)> = None;
+    let mut settings = Vec::new();
+    let mut locals = Vec::new();
     for stage in mechanism.schedule().stages() {
         let setting = setting(mechanism, stage)?;
-        let local = local::certify(dimension, stage.bits, setting.keep)?;
+        let local = local::certify(setting.dimension, stage.bits, setting.keep)?;
         let central = central::certify(&setting)?;
         rounds.push(RoundCertificate {
             rounds: stage.rounds,
@@ -129,41 +129,41 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
             epsilon_central: central.epsilon,
             epsilon_central_bound: central.bound,
         });
-        if worst_local.is_none_or(|worst| local.epsilon > worst.epsilon) {
-            worst_local = Some(local);
-        }
-        if worst.is_none_or(|(worst, _)| central.epsilon > worst.epsilon) {
-            worst = Some((central, setting));
-        }
+        settings.push(setting);
+        locals.push(local);
     }
+    let local = locals.into_iter().max_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     // A checked schedule has a stage.
-    let (Some(local), Some((central, setting))) = (worst_local, worst) else {
-        return Err(PrivacyError::BatchSize(0));
-    };
-    let epsilon_local_all_reports = up(local.epsilon * f64::from(k));
-    let same_batch = if k == 1 {
-        central.epsilon
-    } else {
-        let one =
-            |delta| Ok(central::certify(&Setting { participations: 1, delta, ..setting })?.epsilon);
-        // Where group privacy says nothing, the local guarantee still does.
-        composition::same_batch(one, k, setting.delta)
-            .map_or(epsilon_local_all_reports, |epsilon| epsilon.min(epsilon_local_all_reports))
-    };
+    let local = local.ok_or(PrivacyError::BatchSize(0))?;
+    let all_reports = up(local.epsilon * f64::from(k));
+    let central = central::certify_any_of(&settings)?;
     Ok(Certificate {
         mechanism: mechanism.hash(),
         epsilon_local: local.epsilon,
         epsilon_local_bound: local.bound,
-        epsilon_local_all_reports,
+        epsilon_local_all_reports: all_reports,
         epsilon_central: central.epsilon,
         epsilon_central_bound: central.bound,
         delta: mechanism.central_delta(),
-        epsilon_central_same_batch: same_batch,
+        epsilon_central_same_batch: same_batch(&settings, central.epsilon, all_reports),
         participations: k,
         honest_fraction: mechanism.honest_fraction(),
         rounds,
         trust: ALL_TRUST.to_vec(),
     })
+}
+
+/// The epsilon when all k reports of a person land in one batch, for the worst stage: group privacy, or the local guarantee where that is smaller.
+fn same_batch(settings: &[Setting], central: f64, all_reports: f64) -> f64 {
+    let mut worst = central;
+    for setting in settings.iter().filter(|setting| setting.participations > 1) {
+        let one = |delta| {
+            Ok(central::certify(&Setting { participations: 1, delta, ..*setting })?.epsilon)
+        };
+        let group = composition::same_batch(one, setting.participations, setting.delta);
+        worst = worst.max(group.map_or(all_reports, |epsilon| epsilon.min(all_reports)));
+    }
+    worst
 }
 
 fn setting(mechanism: &Mechanism, stage: &Stage) -> Result<Setting, PrivacyError> {

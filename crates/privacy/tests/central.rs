@@ -37,7 +37,9 @@ fn sandwich() {
             }
             if l >= 200 && exact > 0.0 {
                 let certified = central::certify(&setting).unwrap().epsilon;
-                println!("d={d} c={c} l={l} delta={delta:e}: certified {certified:.4}, exact {exact:.4}");
+                println!(
+                    "d={d} c={c} l={l} delta={delta:e}: certified {certified:.4}, exact {exact:.4}"
+                );
                 // The conversion from Renyi divergence is loose when delta is not small.
                 if delta <= 1e-4 {
                     worst = worst.max(certified / exact);

@@ -82,3 +82,43 @@ fn printed_numbers_are_rounded_up() {
     assert_eq!(shown(0.1234), "0.1234");
     assert_eq!(shown(2.0 + 1e-12), "2.0001");
 }
+
+/// Two laws composed can exceed both of them composed with themselves: one report in a batch of one (c = 0.0488) and one in a batch of 1000 (c = 0.5) have an
+/// exact epsilon of at least 0.24015 at delta = 1e-6, d = 1, while twice the one is 0.2245 and twice the other 0.2235. Two reports in the one batch
+/// of 1000 have at least 0.29863.
+#[test]
+fn batches_of_different_stages_are_composed_as_such() {
+    let stage = |size, flip: (u32, u32)| Stage {
+        rounds: 5,
+        size,
+        bits: 1,
+        flip: FlipProbability::new(flip.0, flip.1).unwrap(),
+    };
+    let mechanism = MechanismConfig {
+        dimension: 1,
+        context_bound: 1.0,
+        schedule: vec![stage(1, (1189, 1250)), stage(1000, (1, 2))],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 2,
+        honest_fraction: 1.0,
+    };
+    let certificate = certify(&mechanism.check().unwrap()).unwrap();
+    let (central, same) = (certificate.epsilon_central(), certificate.epsilon_central_same_batch());
+    assert!(central >= 0.24015, "{central}");
+    assert!(same >= 0.29863, "{same}");
+    let two_growing = certify(&self::mechanism(&[(200, 1, 0.3), (400, 2, 0.4)], 2, 1.0)).unwrap();
+    let alone = two_growing.rounds().iter().map(|round| round.epsilon_central).fold(0.0, f64::max);
+    let central = two_growing.epsilon_central();
+    assert!(central >= alone && central < 1.1 * alone, "{central} {alone}");
+}
+
+#[test]
+fn a_delta_too_small_for_the_tails_falls_back_on_what_is_proved() {
+    let certified = |delta| {
+        let mut config: MechanismConfig = mechanism(&[(300, 1, 0.5)], 1, 1.0).into();
+        config.central_delta = delta;
+        certify(&config.check().unwrap()).unwrap()
+    };
+    assert!(certified(1e-15).epsilon_central() < certified(1e-40).epsilon_central());
+}

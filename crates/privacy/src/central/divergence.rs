@@ -2,7 +2,11 @@
 
 use libm::{expm1, log1p};
 
-use super::pmf::Pmf;
+use super::pmf::{Pmf, SMALLEST_TAIL};
+
+/// Differences of likelihoods are computed to 4e-16; where the largest is above [`SMALLEST_DIFFERENCE`], kappa is off by less than this share.
+const RELATIVE_ERROR: f64 = 1e-6;
+const SMALLEST_DIFFERENCE: f64 = 1e-8;
 
 /// How finely an order is looked at; every effort gives a valid bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +35,11 @@ impl Laws {
         let laws: Vec<&[f64]> = grid.iter().map(|law| &law.values[window.clone()]).collect();
         let m = bits as usize;
         let ends = (0..m).flat_map(|cell| [(cell, cell + 1), (cell + 1, cell)]);
-        let cells = ends.map(|(end, other)| Groups::new(laws[end], laws[other], groups)).collect();
+        let cells: Vec<Groups> =
+            ends.map(|(end, other)| Groups::new(laws[end], laws[other], groups)).collect();
+        if cells.iter().any(|groups| groups.largest_difference() < SMALLEST_DIFFERENCE) {
+            return None;
+        }
         let sides = (0..=m).flat_map(|fixed| {
             [beyond(&laws, fixed, true, groups), beyond(&laws, fixed, false, groups)]
         });
@@ -51,7 +59,7 @@ impl Laws {
                 worst = worst.max(across_cells(nodes, power, effort));
             }
         }
-        let kappa = worst / (order - 1.0);
+        let kappa = worst / (order - 1.0) * (1.0 + RELATIVE_ERROR);
         kappa.is_finite().then_some(kappa)
     }
 }
@@ -70,6 +78,9 @@ fn grid_laws(sums: &Pmf, bits: u32, keep: f64) -> Vec<Pmf> {
 
 /// Positions outside of which every law has at most `tail`; all laws are positive on it.
 fn window(laws: &[Pmf], tail: f64) -> Option<std::ops::Range<usize>> {
+    if tail < SMALLEST_TAIL {
+        return None;
+    }
     let (mut low, mut high) = (usize::MAX, 0);
     let half = tail / 2.0 * (1.0 - 1e-6);
     for law in laws {
@@ -119,6 +130,12 @@ impl Groups {
         Self(groups.collect())
     }
 
+    fn largest_difference(&self) -> f64 {
+        self.0
+            .iter()
+            .fold(0.0, |largest: f64, group| largest.max(group.low.abs()).max(group.high.abs()))
+    }
+
     /// At least the sum of w f(y), for a convex f.
     fn upper(&self, f: impl Fn(f64) -> f64) -> f64 {
         let of_group = |group: &Group| {
@@ -131,7 +148,9 @@ impl Groups {
             };
             group.mass * value
         };
-        self.0.iter().map(of_group).sum()
+        let sum: f64 = self.0.iter().map(of_group).sum();
+        // What is not a number says nothing; `max` would ignore it.
+        if sum.is_nan() { f64::INFINITY } else { sum }
     }
 }
 

@@ -88,9 +88,7 @@ impl Setting {
 pub fn certify(setting: &Setting) -> Result<Bound, PrivacyError> {
     let setting = setting.check()?;
     let cap = setting.local()?;
-    // Where the others' bits are all used, the bound over worst others is below the blanket and the clones.
-    let bits = setting.others.saturating_mul(u64::from(setting.bits));
-    let all = if setting.bits <= MOST_GRID_COVERED && bits <= MOST_BITS && setting.others > 0 {
+    let all = if uses_all_bits(&setting) && setting.others > 0 {
         let worst =
             worst_others(&setting).map(|epsilon| capped(BoundName::RenyiWorstOthers, epsilon, cap));
         [Some(cap), worst].into_iter().flatten().collect()
@@ -147,6 +145,17 @@ fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
 
 /// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a fair binomial. Proof: section 4.
 fn blanket(setting: &Setting) -> Option<f64> {
+    let (_, order) = best_order(setting, &blank_bits(setting)?, BLANKET_SHARE + TAIL_SHARE)?;
+    let kappa = blanket_kappa(setting, order)?;
+    Some(epsilon(setting, divergence(setting, kappa, order), order, BLANKET_SHARE + TAIL_SHARE))
+}
+
+fn blanket_kappa(setting: &Setting, order: f64) -> Option<f64> {
+    kappa(setting, &blank_bits(setting)?, order)
+}
+
+/// The law of the blank bits' sum when there are as few as [`BLANKET_SHARE`] of delta allows.
+fn blank_bits(setting: &Setting) -> Option<pmf::Pmf> {
     if setting.bits > MOST_GRID {
         return None;
     }
@@ -154,26 +163,78 @@ fn blanket(setting: &Setting) -> Option<f64> {
     let bits = setting.others.checked_mul(u64::from(setting.bits))?;
     let miss = BLANKET_SHARE * setting.delta / times;
     let blank = pmf::binomial_lower_quantile(bits, 1.0 - setting.keep, miss);
-    if blank == 0 {
-        return None;
-    }
-    let sums = pmf::Pmf::binomial(blank, 0.5);
-    let spent = BLANKET_SHARE + TAIL_SHARE;
-    let (_, order) = best_order(setting, &sums, spent)?;
-    let kappa = kappa(setting, &sums, order)?;
-    Some(epsilon(setting, kappa, order, spent))
+    (blank > 0).then(|| pmf::Pmf::binomial(blank, 0.5))
 }
 
 /// The sum of the others' bits is as bad as it can be. Proof: sections 2 and 3.
 fn worst_others(setting: &Setting) -> Option<f64> {
+    let (_, order) = best_order(setting, &unanimous(setting)?, TAIL_SHARE)?;
+    let kappa = worst_others_kappa(setting, order)?;
+    Some(epsilon(setting, divergence(setting, kappa, order), order, TAIL_SHARE))
+}
+
+fn worst_others_kappa(setting: &Setting, order: f64) -> Option<f64> {
+    cover::worst_kappa(used_bits(setting)?, setting.keep, |sums| kappa(setting, sums, order))
+}
+
+/// The law of the others' sum when they all lean one way.
+fn unanimous(setting: &Setting) -> Option<pmf::Pmf> {
+    Some(pmf::Pmf::binomial(used_bits(setting)?, (1.0 - setting.keep) / 2.0))
+}
+
+/// How many of the others' bits the bound over worst others uses; none where it would take too long.
+fn used_bits(setting: &Setting) -> Option<u64> {
     if setting.bits > MOST_GRID_COVERED || setting.others == 0 {
         return None;
     }
-    let bits = setting.others.checked_mul(u64::from(setting.bits))?.min(MOST_BITS);
-    let unanimous = pmf::Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
-    let (_, order) = best_order(setting, &unanimous, TAIL_SHARE)?;
-    let worst = cover::worst_kappa(bits, setting.keep, |sums| kappa(setting, sums, order))?;
-    Some(epsilon(setting, worst, order, TAIL_SHARE))
+    Some(setting.others.checked_mul(u64::from(setting.bits))?.min(MOST_BITS))
+}
+
+/// Whether the bound over worst others uses all of the others' bits; then it is below the blanket and the clones.
+fn uses_all_bits(setting: &Setting) -> bool {
+    let bits = setting.others.checked_mul(u64::from(setting.bits));
+    bits.is_some() && used_bits(setting) == bits
+}
+
+/// A person takes part in k batches, each of any of these kinds: the smallest proved central epsilon of all k together.
+///
+/// Different laws composed can exceed each of them composed with itself, so the kinds are compared at one common order, where divergences add up.
+/// Proof: section 6.3.
+pub fn certify_any_of(settings: &[Setting]) -> Result<Bound, PrivacyError> {
+    let mut worst: Option<(Bound, Setting)> = None;
+    let mut cap = 0f64;
+    for setting in settings {
+        let bound = certify(setting)?;
+        cap = cap.max(setting.local()?.epsilon);
+        if worst.is_none_or(|(worst, _)| bound.epsilon > worst.epsilon) {
+            worst = Some((bound, *setting));
+        }
+    }
+    let Some((worst, setting)) = worst else { return Err(PrivacyError::BatchSize(0)) };
+    if setting.participations == 1 || settings.len() == 1 {
+        return Ok(worst);
+    }
+    let cap = Bound { bound: BoundName::Local, epsilon: cap };
+    Ok(mixed(settings, &setting).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap)))
+}
+
+/// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of them has no bound on its divergence.
+fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
+    let spent = BLANKET_SHARE + TAIL_SHARE;
+    let sums = unanimous(leader).or_else(|| blank_bits(leader))?;
+    let (_, order) = best_order(leader, &sums, spent)?;
+    let mut bound = BoundName::RenyiWorstOthers;
+    let mut largest = 0f64;
+    for setting in settings {
+        let kappa = if uses_all_bits(setting) {
+            worst_others_kappa(setting, order)?
+        } else {
+            bound = BoundName::RenyiBlanket;
+            blanket_kappa(setting, order)?
+        };
+        largest = largest.max(divergence(setting, kappa, order));
+    }
+    Some(Bound { bound, epsilon: epsilon(leader, largest, order, spent) })
 }
 
 /// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
@@ -191,18 +252,22 @@ fn tail_mass(setting: &Setting) -> f64 {
     TAIL_SHARE * setting.delta / (f64::from(setting.participations) * setting.coordinates())
 }
 
-/// Epsilon from D_alpha <= kappa (v - v')^2 for each coordinate of k batches, with the share of delta that is already spent.
-fn epsilon(setting: &Setting, kappa: f64, order: f64, spent: f64) -> f64 {
-    let k = f64::from(setting.participations);
+/// Renyi divergence of all sums of one batch, from D_alpha <= kappa (v - v')^2 for each; with what cutting off tails costs.
+fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
     let squares = local::squared_diameter_2(setting.dimension, setting.keep);
     let cut = order / (order - 1.0) * f64::from(setting.bits) / 2.0
         * tail_mass(setting)
         * local::diameter_1(setting.dimension, setting.keep);
-    let divergence = k * (kappa * squares + cut);
+    kappa * squares + cut
+}
+
+/// Epsilon of k batches with this divergence each, with the share of delta that is already spent.
+fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
     let delta = setting.delta * (1.0 - spent);
+    let divergence = f64::from(setting.participations) * divergence * (1.0 + 1e-9);
     let epsilon =
         divergence + log((order - 1.0) / order) - (log(delta) + log(order)) / (order - 1.0);
-    epsilon.max(0.0)
+    if epsilon.is_nan() { f64::INFINITY } else { epsilon.max(0.0) }
 }
 
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
@@ -219,7 +284,7 @@ fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f6
             order => order,
         };
         let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
-        (epsilon(setting, kappa, order, spent), order)
+        (epsilon(setting, divergence(setting, kappa, order), order, spent), order)
     };
     let (mut low, mut high) = (log(0.05), log(1e6));
     let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));

@@ -2,8 +2,11 @@
 
 use libm::{log, log1p};
 
-/// Entries below this share of the largest one are left out of a binomial: their mass is far below every tail that is paid for.
-const NEGLIGIBLE: f64 = 1e-30;
+/// Entries below this share of the largest one are left out of a binomial: their mass is below a millionth of every tail that is paid for, which
+/// is at least [`SMALLEST_TAIL`].
+const NEGLIGIBLE: f64 = 1e-40;
+/// Smaller tails are refused.
+pub(super) const SMALLEST_TAIL: f64 = 1e-30;
 
 /// Probabilities of consecutive integers; positions do not matter, only order.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +83,8 @@ pub(super) fn binomial_lower_quantile(trials: u64, chance: f64, miss: f64) -> u6
         let zero = if x < 1.0 { (1.0 - x) * (log1p(-x) - log1p(-chance)) } else { 0.0 };
         n * (one + zero)
     };
-    let needed = -log(miss) * (1.0 + 1e-9);
+    // The exponent is a difference of terms as large as n.
+    let needed = -log(miss) * (1.0 + 1e-9) + 8.0 * f64::EPSILON * n;
     let (mut low, mut high) = (0u64, (n * chance).floor() as u64);
     // The largest q whose lower neighbour is rare enough.
     while low < high {

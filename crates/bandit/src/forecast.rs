@@ -1,0 +1,87 @@
+//! What the bandit's confidence will be after a round, from the public schedule alone.
+
+use incrowd_protocol::{ProtocolError, TaskConfig};
+use libm::log;
+
+use crate::{Ellipsoid, confidence::Setting, statistics::Noise};
+
+/// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly over all directions (the Gram matrix is L^2 t/d times the
+/// identity) and the noise is of its expected size.
+///
+/// The same formulas that size the confidence of real models, in all modes; only the Gram matrix is a guess. For planning, not for a
+/// guarantee.
+pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolError> {
+    let mechanism = task.mechanism();
+    let bound = mechanism.context_bound();
+    let d = mechanism.dimension() as f64;
+    let noise = Noise::after(mechanism, round, None);
+    let setting = Setting {
+        learner: task.learner().config(),
+        dimension: mechanism.dimension(),
+        context_bound: bound,
+        round: mechanism.round(round)?,
+        noise,
+        mutant: None,
+    };
+    let sizes = setting.sizes();
+    let gram = bound * bound * noise.reports / d;
+    let ridge = setting.ridge(&sizes, gram);
+    let smallest = gram + ridge.0;
+    Ok(setting.ellipsoid(&sizes, ridge, d * log(smallest), smallest))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use incrowd_protocol::{
+        BatchSums, FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+    };
+
+    use super::*;
+    use crate::Bandit;
+
+    /// What does not depend on the data must be the real bandit's, round by round, over a change of the law.
+    #[test]
+    fn noise_sizes_are_those_of_a_real_bandit() {
+        let stage = |rounds, size, bits, keep| Stage {
+            rounds,
+            size,
+            bits,
+            flip: FlipProbability::from_keep(keep).unwrap(),
+        };
+        let mechanism = MechanismConfig {
+            dimension: 3,
+            context_bound: 2.0,
+            schedule: vec![stage(2, 100, 1, 0.3), stage(2, 400, 4, 0.5)],
+            grace: 0,
+            central_delta: 1e-6,
+            participations: 1,
+            honest_fraction: 1.0,
+        };
+        let mechanism = mechanism.check().unwrap();
+        let task = TaskConfig::new(mechanism, Learner::default(), Policy::default()).unwrap();
+        let task = Arc::new(task);
+        let mut bandit = Bandit::new(task.clone());
+        for number in 1..=4 {
+            let round = task.mechanism().round(number).unwrap();
+            let half = u64::from(round.size) * u64::from(round.bits) / 2;
+            let sums = BatchSums::new(
+                task.mechanism(),
+                number,
+                vec![half; task.mechanism().coordinates()],
+            )
+            .unwrap();
+            bandit.absorb(&sums).unwrap();
+            let real = bandit.estimate().unwrap().ellipsoid;
+            let forecast = forecast(&task, number).unwrap();
+            assert_eq!(
+                (forecast.gram_noise, forecast.moment_noise, forecast.floor),
+                (real.gram_noise, real.moment_noise, real.floor)
+            );
+            // The real bandit has seen no signal here, so it cannot be narrower.
+            assert!(forecast.smallest_eigenvalue > real.smallest_eigenvalue);
+        }
+        assert!(forecast(&task, 5).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! `incrowd certify`: what a mechanism guarantees.
+
+use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use incrowd_privacy::{
+    Bound, BoundName, Certificate, PrivacyError, central, certify, clones, local, paper, shown,
+};
+use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage, TaskConfig};
+use serde_json::{Value, json};
+
+use crate::Output;
+
+/// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
+///
+/// The mechanism comes from options (--dimension, --bits, --keep or --flip, --batch-size or --schedule) or from a task file. With --local-epsilon instead, the
+/// generic bound for any randomizer of this local level ('clones') is given.
+///
+/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size
+/// 10000 --bound clones
+#[derive(Args)]
+pub struct Arguments {
+    /// Number of features (d), 1 to 1000.
+    #[arg(long)]
+    dimension: Option<u32>,
+    /// Bits per coordinate (m), 1 to 4095.
+    #[arg(long, default_value_t = 1)]
+    bits: u32,
+    /// Probability that a bit is kept (c = 1 - p), above 0 and below 1.
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "flip")]
+    keep: Option<f64>,
+    /// Probability that a bit is replaced by a fair coin (p), above 0 and below 1.
+    #[arg(long, allow_negative_numbers = true)]
+    flip: Option<f64>,
+    /// Reports in a batch (l), at least 1.
+    #[arg(long, allow_negative_numbers = true)]
+    batch_size: Option<u64>,
+    /// Stages instead of one batch size: rounds x size x bits x keep, separated by commas, such as 10x300x1x0.5,5x1000x1x0.6.
+    #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip"])]
+    schedule: Option<String>,
+    /// Delta of the central guarantee, above 0 and below 1.
+    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
+    delta: f64,
+    /// Batches one person takes part in (k), one report in each.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    participations: u32,
+    /// Share of every batch that is surely honest (h), above 0 and at most 1.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    honest: f64,
+    /// Read the mechanism from a task file.
+    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "keep", "flip", "batch_size", "schedule", "local_epsilon"])]
+    task_file: Option<PathBuf>,
+    /// Local epsilon of an unknown randomizer, for the generic bound.
+    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "keep", "flip", "schedule"])]
+    local_epsilon: Option<f64>,
+    /// Also print every bound.
+    #[arg(long)]
+    all: bool,
+    /// Print this central bound instead of the smallest one, by its name in --all.
+    #[arg(long, value_name = "NAME")]
+    bound: Option<String>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(epsilon_local) = arguments.local_epsilon {
+        return generic(arguments, epsilon_local);
+    }
+    let mechanism = mechanism(arguments)?;
+    let certificate = certify(&mechanism)?;
+    let all = if arguments.all || arguments.bound.is_some() {
+        alternatives(&mechanism)?
+    } else {
+        Vec::new()
+    };
+    let mut value = serde_json::to_value(&certificate)?;
+    if arguments.all {
+        value["alternatives"] = json!(all);
+    }
+    if let Some(name) = &arguments.bound {
+        let bound = named(&all, name)?;
+        value["epsilon_central"] = json!(bound.epsilon);
+        value["epsilon_central_bound"] = json!(bound.bound);
+        value["certificate"] = json!(is_certificate(bound.bound));
+    }
+    match arguments.output {
+        Output::Json => println!("{value:#}"),
+        Output::Text => print(arguments, &certificate, &all)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(
+    arguments: &Arguments,
+    certificate: &Certificate,
+    all: &[Bound],
+) -> Result<(), Box<dyn Error>> {
+    print!("{certificate}");
+    if arguments.all {
+        println!("Every bound for the stage that tells most");
+        for bound in all {
+            let mark = if is_certificate(bound.bound) {
+                ""
+            } else {
+                " (as the paper has it, not a certificate)"
+            };
+            println!("  {:<22} {:>12}{mark}", name(bound.bound), shown(bound.epsilon));
+        }
+    }
+    if let Some(wanted) = &arguments.bound {
+        let bound = named(all, wanted)?;
+        println!("By {wanted} alone: central epsilon {}", shown(bound.epsilon));
+    }
+    Ok(())
+}
+
+/// The generic bound for any local randomizer.
+fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(other) = arguments.bound.as_deref().filter(|&name| name != "clones") {
+        return Err(
+            format!("bound is {other}, must be clones when only a local epsilon is known").into()
+        );
+    }
+    let size = arguments.batch_size.ok_or("--batch-size is missing")?;
+    if size == 0 {
+        return Err(PrivacyError::BatchSize(0).into());
+    }
+    if !(arguments.honest > 0.0 && arguments.honest <= 1.0) {
+        return Err(PrivacyError::HonestFraction(arguments.honest).into());
+    }
+    let honest = ((arguments.honest * size as f64).floor() as u64).clamp(1, size);
+    let k = arguments.participations;
+    let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
+    let epsilon = match k {
+        0 => return Err(PrivacyError::Participations(0).into()),
+        1 => at(arguments.delta)?,
+        _ => incrowd_privacy::composition::best_for(at, k, arguments.delta)?,
+    };
+    let delta = arguments.delta;
+    match arguments.output {
+        Output::Json => {
+            let mut value = json!({
+                "epsilon_local": epsilon_local,
+                "epsilon_local_bound": "given",
+                "epsilon_central": epsilon,
+                "epsilon_central_bound": BoundName::Clones,
+                "delta": delta,
+                "batch_size": size,
+                "participations": k,
+                "honest_fraction": arguments.honest,
+            });
+            if arguments.all {
+                value["alternatives"] = json!([Bound { bound: BoundName::Clones, epsilon }]);
+            }
+            println!("{value:#}");
+        }
+        Output::Text => println!(
+            "Any {}-locally private report, shuffled with {size}: ({}, {delta:e})-differentially private by clones",
+            epsilon_local,
+            shown(epsilon)
+        ),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
+    if let Some(path) = &arguments.task_file {
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let task: TaskConfig =
+            toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        return Ok(task.mechanism().clone());
+    }
+    let config = MechanismConfig {
+        dimension: arguments
+            .dimension
+            .ok_or("--dimension is missing (or --task-file, or --local-epsilon)")?,
+        context_bound: 1.0,
+        schedule: match &arguments.schedule {
+            Some(text) => stages(text)?,
+            None => vec![stage(arguments)?],
+        },
+        grace: 0,
+        central_delta: arguments.delta,
+        participations: arguments.participations,
+        honest_fraction: arguments.honest,
+    };
+    Ok(config.check()?)
+}
+
+fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
+    let flip = match (arguments.keep, arguments.flip) {
+        (Some(keep), _) => keep_probability(keep)?,
+        (None, Some(flip)) => FlipProbability::from_keep(1.0 - flip)
+            .map_err(|_| format!("flip is {flip}, must be above 0 and below 1 - 1e-9"))?,
+        (None, None) => return Err("--keep or --flip is missing".into()),
+    };
+    let size = arguments.batch_size.ok_or("--batch-size or --schedule is missing")?;
+    // More reports than a schedule can count hide no less.
+    let size = size.min(u64::from(u32::MAX)) as u32;
+    Ok(Stage { rounds: 1, size, bits: arguments.bits, flip })
+}
+
+fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
+    FlipProbability::from_keep(keep)
+        .map_err(|_| format!("keep is {keep}, must be above 1e-9 and below 1").into())
+}
+
+fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
+    let stage = |part: &str| -> Result<Stage, Box<dyn Error>> {
+        let rule = || {
+            format!(
+                "schedule has {part:?}, must be rounds x size x bits x keep, such as 10x300x1x0.5"
+            )
+        };
+        let [rounds, size, bits, keep] = part.split('x').map(str::trim).collect::<Vec<_>>()[..]
+            .try_into()
+            .map_err(|_| rule())?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| rule());
+        let flip = keep_probability(keep.parse().map_err(|_| rule())?)?;
+        Ok(Stage { rounds: number(rounds)?, size: number(size)?, bits: number(bits)?, flip })
+    };
+    text.split(',').map(stage).collect()
+}
+
+/// Every local and central bound of the stage with the largest central epsilon, and the paper's.
+fn alternatives(mechanism: &Mechanism) -> Result<Vec<Bound>, PrivacyError> {
+    let dimension = mechanism.dimension() as u32;
+    let mut worst: Vec<Bound> = Vec::new();
+    for stage in mechanism.schedule().stages() {
+        let keep = stage.flip.keep();
+        let setting = central::Setting::of_batch(
+            (dimension, stage.bits, keep),
+            u64::from(stage.size),
+            mechanism.honest_fraction(),
+            mechanism.participations(),
+            mechanism.central_delta(),
+        )?;
+        let mut all = central::bounds(&setting)?;
+        let smallest = |bounds: &[Bound]| {
+            Bound::smallest(bounds.iter().copied()).map_or(0.0, |bound| bound.epsilon)
+        };
+        if !worst.is_empty() && smallest(&all) <= smallest(&worst) {
+            continue;
+        }
+        all.extend(local::bounds(dimension, stage.bits, keep)?);
+        let randomizer =
+            paper::Randomizer { dimension, bits: stage.bits, flip: stage.flip.value() };
+        // Outside its regime the paper says nothing.
+        if let Ok(epsilon) =
+            paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta())
+        {
+            all.push(Bound { bound: BoundName::PaperProposition3, epsilon });
+        }
+        worst = all;
+    }
+    Ok(worst)
+}
+
+fn named(all: &[Bound], name_wanted: &str) -> Result<Bound, Box<dyn Error>> {
+    let found = all.iter().find(|bound| name(bound.bound) == name_wanted);
+    found.copied().ok_or_else(|| {
+        let names: Vec<String> = all.iter().map(|bound| name(bound.bound)).collect();
+        format!("bound is {name_wanted}, must be one of {}", names.join(", ")).into()
+    })
+}
+
+fn is_certificate(bound: BoundName) -> bool {
+    !matches!(bound, BoundName::PaperProposition3 | BoundName::PaperTheorem1)
+}
+
+/// The name in JSON.
+fn name(bound: BoundName) -> String {
+    match serde_json::to_value(bound) {
+        Ok(Value::String(name)) => name,
+        _ => format!("{bound:?}"),
+    }
+}

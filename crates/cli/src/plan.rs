@@ -1,0 +1,277 @@
+//! `incrowd plan`: from what you know to a mechanism with its certificate.
+
+use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+
+use clap::{Args, ValueEnum};
+use incrowd_planner::{LocalLimit, Plan, PlanRequest, Preset, Shape, plan};
+use incrowd_privacy::shown;
+use serde_json::{Value, json};
+
+use crate::{Output, plot};
+
+/// From what you know (features, people, how private) to a certified mechanism and what it costs.
+///
+/// Chooses flip probability, bits and batches so that the certified epsilons keep to your limits and the predicted regret is least. `docs/planning.md`
+/// explains the numbers.
+///
+/// Examples: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1; incrowd plan --dimension 5 --users-per-day 2000 --days 60 --central-epsilon
+/// 0.5 --latency-days 2 --task-file task.toml
+#[derive(Args)]
+pub struct Arguments {
+    /// Number of features (d), 1 to 1000.
+    #[arg(long, allow_negative_numbers = true)]
+    dimension: u32,
+    /// Reports in all (T).
+    #[arg(long, allow_negative_numbers = true)]
+    horizon: Option<u64>,
+    /// Reports per day; with --days instead of --horizon, and for everything about time.
+    #[arg(long, allow_negative_numbers = true)]
+    users_per_day: Option<f64>,
+    /// Days the task runs.
+    #[arg(long, allow_negative_numbers = true)]
+    days: Option<f64>,
+    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the cap.
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true, value_parser = local_limit)]
+    local_epsilon: Option<LocalLimit>,
+    /// Most that all releases and models together may tell about one person.
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
+    central_epsilon: Option<f64>,
+    /// Delta of the central guarantee, above 0 and below 1.
+    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
+    delta: f64,
+    /// Reports in a batch, if you want to fix it.
+    #[arg(long, allow_negative_numbers = true)]
+    batch_size: Option<u32>,
+    /// Bits per coordinate (m), 1 to 64, if you want to fix it.
+    #[arg(long, allow_negative_numbers = true)]
+    bits: Option<u32>,
+    /// Longest time in days that a batch may take to fill; needs --users-per-day.
+    #[arg(long, allow_negative_numbers = true)]
+    latency_days: Option<f64>,
+    /// Reports one person may send (k), at most one in a batch.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    participations: u32,
+    /// Share of every batch that is surely honest (h), above 0 and at most 1.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    honest: f64,
+    /// Rounds a report may be late.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    grace: u32,
+    /// Hours from a decision to its report, at most.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    reward_window_hours: f64,
+    /// Equal or growing batches.
+    #[arg(long, value_enum, default_value_t = Batches::Auto)]
+    batches: Batches,
+    /// The paper's parameters instead of a search, for reproduction.
+    #[arg(long, value_enum)]
+    preset: Option<PresetName>,
+    /// Write the task configuration that the services read.
+    #[arg(long, value_name = "TOML")]
+    task_file: Option<PathBuf>,
+    /// Draw central epsilon against batch size to NAME.svg and NAME.png.
+    #[arg(long, value_name = "NAME")]
+    plot: Option<PathBuf>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Batches {
+    /// Whatever predicts less regret.
+    Auto,
+    /// Equal batches.
+    Fixed,
+    /// Growing batches.
+    Growing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PresetName {
+    /// Cor. 1: most local privacy.
+    PaperLdp,
+    /// Cor. 2: least regret.
+    PaperRegret,
+    /// Remark 2: an adversary who sees one release.
+    WeakerAdversary,
+}
+
+fn local_limit(text: &str) -> Result<LocalLimit, String> {
+    if text == "unlimited" {
+        return Ok(LocalLimit::Unlimited);
+    }
+    let rule = |_| format!("local epsilon is {text:?}, must be a number above 0 or 'unlimited'");
+    text.parse().map(LocalLimit::AtMost).map_err(rule)
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let plan = plan(&request(arguments).check()?)?;
+    if let Some(path) = &arguments.task_file {
+        fs::write(path, toml::to_string(plan.task())?)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    if let Some(path) = &arguments.plot {
+        for written in plot::draw(path, arguments.dimension, &plan)? {
+            eprintln!("wrote {}", written.display());
+        }
+    }
+    match arguments.output {
+        Output::Json => println!("{:#}", as_json(&plan)),
+        Output::Text => print!("{}", as_text(&plan)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(arguments: &Arguments) -> PlanRequest {
+    PlanRequest {
+        dimension: arguments.dimension,
+        horizon: arguments.horizon,
+        users_per_day: arguments.users_per_day,
+        days: arguments.days,
+        local_epsilon: arguments.local_epsilon.unwrap_or_default(),
+        central_epsilon: arguments.central_epsilon,
+        delta: arguments.delta,
+        batch_size: arguments.batch_size,
+        bits: arguments.bits,
+        latency_days: arguments.latency_days,
+        participations: arguments.participations,
+        honest_fraction: arguments.honest,
+        grace: arguments.grace,
+        reward_window_hours: arguments.reward_window_hours,
+        shape: match arguments.batches {
+            Batches::Auto => Shape::Auto,
+            Batches::Fixed => Shape::Fixed,
+            Batches::Growing => Shape::Growing,
+        },
+        preset: arguments.preset.map(|preset| match preset {
+            PresetName::PaperLdp => Preset::PaperLdp,
+            PresetName::PaperRegret => Preset::PaperRegret,
+            PresetName::WeakerAdversary => Preset::WeakerAdversary,
+        }),
+    }
+}
+
+fn as_json(plan: &Plan) -> Value {
+    let most = plan.most_telling();
+    let certificate = &plan.certificate;
+    let fill = |pick: fn((f64, f64)) -> f64| plan.fill_days.map(pick);
+    json!({
+        "dimension": plan.task.mechanism().dimension(),
+        "horizon": plan.request.horizon(),
+        "bits": most.bits,
+        "flip_probability": most.flip_probability,
+        "schedule": certificate.rounds(),
+        "epsilon_local": certificate.epsilon_local(),
+        "epsilon_local_bound": certificate.epsilon_local_bound(),
+        "epsilon_local_limit": plan.request.config().local_epsilon.cap(),
+        "epsilon_central": certificate.epsilon_central(),
+        "epsilon_central_bound": certificate.epsilon_central_bound(),
+        "delta": certificate.delta(),
+        "report_bytes": plan.report_bytes,
+        "smallest_batch_fill_days": fill(|days| days.0),
+        "largest_batch_fill_days": fill(|days| days.1),
+        "lost_share": plan.lost_share,
+        "predicted_regret": plan.predicted_regret,
+        "random_regret": plan.random_regret,
+        "alternatives": plan.alternatives,
+        "paper": plan.paper,
+        "notes": plan.notes,
+        "certificate": certificate,
+    })
+}
+
+fn as_text(plan: &Plan) -> String {
+    let mut lines = vec![
+        format!(
+            "Plan for {} people, {} features",
+            plan.request.horizon(),
+            plan.task.mechanism().dimension()
+        ),
+        String::new(),
+        "  rounds    reports  bits  flip probability  local epsilon  central epsilon".into(),
+    ];
+    for round in plan.certificate.rounds() {
+        lines.push(format!(
+            "{:>8} {:>10} {:>5} {:>17.6} {:>14} {:>16}",
+            round.rounds,
+            round.size,
+            round.bits,
+            round.flip_probability,
+            shown(round.epsilon_local),
+            shown(round.epsilon_central)
+        ));
+    }
+    lines.push(String::new());
+    lines.extend(costs(plan));
+    if let Some(paper) = &plan.paper {
+        lines.extend(paper_lines(paper));
+    }
+    if !plan.alternatives.is_empty() {
+        lines.extend([String::new(), "The price of each choice (searched, not certified)".into()]);
+        lines.push("                                   batches  bits    local  central    regret    random".into());
+        lines.extend(plan.alternatives.iter().map(alternative));
+    }
+    if !plan.notes.is_empty() {
+        lines.extend([String::new(), "Notes".into()]);
+        lines.extend(plan.notes.iter().map(|note| format!("  - {note}")));
+    }
+    lines.extend([String::new(), plan.certificate.to_string()]);
+    lines.join("\n")
+}
+
+fn costs(plan: &Plan) -> Vec<String> {
+    let share = 100.0 * plan.predicted_regret / plan.random_regret;
+    let mut lines = vec![
+        format!("bytes in a report       {:>10}", plan.report_bytes),
+        format!(
+            "predicted regret        {:>10.0}  ({share:.1}% of random choices; a rank, not a promise)",
+            plan.predicted_regret
+        ),
+        format!("  random choices        {:>10.0}", plan.random_regret),
+    ];
+    if let Some((smallest, largest)) = plan.fill_days {
+        lines
+            .push(format!("days to fill a batch    {smallest:>10.3}  (the largest: {largest:.3})"));
+    }
+    if let Some(lost) = plan.lost_share {
+        lines.push(format!("reports too late        {:>9.1}%  (at most)", 100.0 * lost));
+    }
+    lines
+}
+
+fn alternative(alternative: &incrowd_planner::Alternative) -> String {
+    let (smallest, largest) = alternative.batch_sizes;
+    let batches = if largest > smallest + 1 {
+        format!("{smallest}..{largest}")
+    } else {
+        smallest.to_string()
+    };
+    format!(
+        "  {:<26} {:>13} {:>5} {:>8} {:>8} {:>9.0} {:>9.0}",
+        alternative.change,
+        batches,
+        alternative.bits,
+        shown(alternative.epsilon_local),
+        shown(alternative.epsilon_central),
+        alternative.predicted_regret,
+        alternative.random_regret
+    )
+}
+
+fn paper_lines(paper: &incrowd_planner::PaperStatement) -> Vec<String> {
+    vec![
+        String::new(),
+        format!("What the paper says about {} ({})", paper.preset, paper.warning),
+        format!("  local epsilon         {:>10.4}", paper.epsilon_local),
+        format!("  central epsilon       {:>10.4}", paper.epsilon_central),
+        format!("  batch size            {:>10}", paper.batch_size),
+        format!("  by its Prop. 3        {:>10}", paper.batch_size_proposition_3),
+        format!(
+            "  regret, Thm 2         {:>10.3e}  (case {})",
+            paper.regret_theorem_2, paper.regret_case
+        ),
+        format!("  regret, rate          {:>10.3e}", paper.regret_rate),
+    ]
+}

@@ -1,0 +1,130 @@
+//! The price of each choice: the same request with one thing changed.
+
+use incrowd_privacy::local;
+use serde::Serialize;
+
+use crate::{
+    LocalLimit, PlanError, PlanRequest, Request, Shape,
+    budget::Budget,
+    search::{self, Draft},
+};
+
+/// What another choice would cost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Alternative {
+    /// What is different.
+    pub change: String,
+    /// Reports in the smallest and the largest batch.
+    pub batch_sizes: (u32, u32),
+    /// Bits per coordinate, at most.
+    pub bits: u32,
+    /// Of one report.
+    pub epsilon_local: f64,
+    /// A guess, unless `certified`.
+    pub epsilon_central: f64,
+    /// Whether the epsilons are certified; the search guesses.
+    pub certified: bool,
+    /// As the plan's.
+    pub predicted_regret: f64,
+    /// Regret of random choices over the same horizon.
+    pub random_regret: f64,
+}
+
+/// One change at a time; changes that are impossible are left out.
+pub fn alternatives(
+    request: &Request,
+    budget: &Budget,
+    chosen: &Draft,
+) -> Result<Vec<Alternative>, PlanError> {
+    let mut found = Vec::new();
+    for (change, changed) in changes(request, chosen) {
+        let Ok(changed) = changed.check() else { continue };
+        let other;
+        let budget = if budget.fits(changed.config()) {
+            budget
+        } else {
+            other = Budget::new(changed.config());
+            &other
+        };
+        let Ok(draft) = search::best(&changed, budget) else { continue };
+        found.push(describe(change, &changed, budget, &draft)?);
+    }
+    Ok(found)
+}
+
+fn describe(
+    change: String,
+    request: &Request,
+    budget: &Budget,
+    draft: &Draft,
+) -> Result<Alternative, PlanError> {
+    let dimension = request.config().dimension;
+    let mut epsilon_local = 0.0_f64;
+    for kind in &draft.kinds {
+        epsilon_local = epsilon_local.max(local::certify(dimension, kind.bits, kind.keep)?.epsilon);
+    }
+    // The smallest batch hides least; the others were given as much as they can hide.
+    let first = draft.kinds[0];
+    let epsilon_central = match request.config().central_epsilon {
+        // Slow to guess; there the limit is what binds.
+        Some(limit) if first.bits > 8 => limit.min(epsilon_local),
+        _ => budget.approx(first.size, first.bits, first.keep)?,
+    };
+    let sizes = || draft.kinds.iter().map(|kind| kind.size);
+    Ok(Alternative {
+        change,
+        batch_sizes: (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)),
+        bits: draft.kinds.iter().map(|kind| kind.bits).max().unwrap_or(0),
+        epsilon_local,
+        epsilon_central,
+        certified: false,
+        predicted_regret: draft.regret,
+        random_regret: crate::random_regret(dimension as usize) * request.horizon() as f64,
+    })
+}
+
+fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
+    let config = request.config();
+    let mut changes = Vec::new();
+    if let Some(epsilon) = config.central_epsilon {
+        for factor in [0.5, 2.0] {
+            let central_epsilon = Some(factor * epsilon);
+            let name = format!("central epsilon {}", factor * epsilon);
+            changes.push((name, PlanRequest { central_epsilon, ..config.clone() }));
+        }
+    }
+    if let Some(cap) = config.local_epsilon.cap() {
+        for factor in [0.5, 2.0] {
+            let local_epsilon = LocalLimit::AtMost(factor * cap);
+            let name = format!("local epsilon at most {}", factor * cap);
+            changes.push((name, PlanRequest { local_epsilon, ..config.clone() }));
+        }
+    }
+    for (name, horizon) in
+        [("half the people", request.horizon() / 2), ("twice the people", 2 * request.horizon())]
+    {
+        let horizon = Some(horizon);
+        changes.push((name.into(), PlanRequest { horizon, days: None, ..config.clone() }));
+    }
+    let (shape, name) = if chosen.is_growing() {
+        (Shape::Fixed, "fixed batches")
+    } else {
+        (Shape::Growing, "growing batches")
+    };
+    if config.batch_size.is_none() {
+        changes.push((name.into(), PlanRequest { shape, ..config.clone() }));
+    }
+    let first = chosen.kinds[0];
+    let double = Some(first.size.saturating_mul(2));
+    changes.push((
+        format!("fixed batches of {}", first.size.saturating_mul(2)),
+        PlanRequest { batch_size: double, shape: Shape::Fixed, ..config.clone() },
+    ));
+    let bits = if chosen.kinds.iter().any(|kind| kind.bits > 1) { 1 } else { 2 };
+    let plural = if bits == 1 { "bit" } else { "bits" };
+    changes.push((
+        format!("{bits} {plural} per coordinate"),
+        PlanRequest { bits: Some(bits), ..config.clone() },
+    ));
+    changes
+}

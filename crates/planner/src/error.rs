@@ -1,0 +1,157 @@
+use std::fmt;
+
+use incrowd_privacy::PrivacyError;
+use incrowd_protocol::ProtocolError;
+use thiserror::Error;
+
+/// What keeps batches from being larger.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BatchLimit {
+    /// The horizon.
+    Horizon(u64),
+    /// The latency limit, in days.
+    Latency(f64),
+    /// The batch size was given.
+    Fixed(u32),
+}
+
+impl fmt::Display for BatchLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Horizon(horizon) => write!(f, "the horizon of {horizon}"),
+            Self::Latency(days) => write!(f, "the latency limit of {days} days"),
+            Self::Fixed(size) => write!(f, "the batch size of {size}"),
+        }
+    }
+}
+
+/// Why there is no plan: the rule or the constraint, and what would be possible.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A number that must be positive.
+    #[error("{what} is {value}, must be above 0 and finite")]
+    NotPositive {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// `dimension` is out of range.
+    #[error("dimension is {0}, must be from 1 to 1000")]
+    Dimension(u32),
+    /// `horizon` is out of range.
+    #[error("horizon is {0}, must be from 1 to 1000000000000")]
+    Horizon(u64),
+    /// Neither a horizon nor users and days.
+    #[error("the number of people is missing: give a horizon, or users per day and days")]
+    NoHorizon,
+    /// Both a horizon and days.
+    #[error("horizon and days are both given, must be one of them")]
+    TwoHorizons,
+    /// Local epsilon unlimited and no central epsilon.
+    #[error("there is no privacy limit: a local epsilon that is unlimited needs a central epsilon")]
+    NoLimit,
+    /// `delta` is no probability.
+    #[error("delta is {0}, must be above 0 and below 1")]
+    Delta(f64),
+    /// A batch of nobody.
+    #[error("batch size is {0}, must be at least 1")]
+    BatchSize(u32),
+    /// `bits` is out of range.
+    #[error("bits is {0}, must be from 1 to 64")]
+    Bits(u32),
+    /// Nobody takes part.
+    #[error("participations is {0}, must be at least 1")]
+    Participations(u32),
+    /// The honest fraction is out of range.
+    #[error("honest fraction is {0}, must be above 0 and at most 1")]
+    HonestFraction(f64),
+    /// `grace` is out of range.
+    #[error("grace is {0}, must be from 0 to 1000")]
+    Grace(u32),
+    /// The reward window is out of range.
+    #[error("reward window is {0} hours, must be at least 0 and finite")]
+    RewardWindow(f64),
+    /// A latency limit without a rate.
+    #[error("a latency limit needs the number of users per day")]
+    LatencyNeedsRate,
+    /// The batch is larger than everybody.
+    #[error("batch size is {size}, must be at most the horizon of {horizon}")]
+    BatchAboveHorizon {
+        /// The batch size asked for.
+        size: u32,
+        /// The horizon.
+        horizon: u64,
+    },
+    /// The latency limit leaves no batch.
+    #[error(
+        "the latency limit of {days} days allows at most {allowed} reports in a batch, but a batch has at least {wanted}: {needed_days:.3} days are enough"
+    )]
+    Latency {
+        /// The limit in days.
+        days: f64,
+        /// Reports that arrive in this time.
+        allowed: u32,
+        /// Reports needed.
+        wanted: u32,
+        /// The smallest limit that is enough.
+        needed_days: f64,
+    },
+    /// The local epsilon leaves no signal.
+    #[error(
+        "local epsilon {epsilon} at dimension {dimension} keeps less than {keep} of the signal: the smallest feasible local epsilon is {smallest:.3}"
+    )]
+    LocalTooSmall {
+        /// The local epsilon asked for.
+        epsilon: f64,
+        /// d.
+        dimension: u32,
+        /// The smallest useful keep probability.
+        keep: f64,
+        /// The smallest feasible local epsilon.
+        smallest: f64,
+    },
+    /// The central epsilon leaves no signal in the batches that are allowed.
+    #[error(
+        "central epsilon {epsilon} needs batches of at least {needed} at dimension {dimension}, but {limit} allows at most {allowed}: the smallest feasible central epsilon is {smallest:.4}"
+    )]
+    CentralTooSmall {
+        /// The central epsilon asked for.
+        epsilon: f64,
+        /// d.
+        dimension: u32,
+        /// Smallest batch that would do (a guess, not certified).
+        needed: u64,
+        /// What keeps batches small.
+        limit: BatchLimit,
+        /// Largest batch allowed.
+        allowed: u32,
+        /// The smallest feasible central epsilon for it (a guess, not certified).
+        smallest: f64,
+    },
+    /// The guess of the search was too far from what can be certified.
+    #[error(
+        "no certified plan was found near central epsilon {target}: the certified value is {certified}"
+    )]
+    NotCertified {
+        /// The limit.
+        target: f64,
+        /// What was certified last.
+        certified: f64,
+    },
+    /// A preset without a number that it needs.
+    #[error("preset {preset} needs {needs}")]
+    PresetNeeds {
+        /// The preset.
+        preset: &'static str,
+        /// What is missing.
+        needs: &'static str,
+    },
+    /// A rule of the privacy crate, or a theorem outside its regime.
+    #[error(transparent)]
+    Privacy(#[from] PrivacyError),
+    /// A rule of the mechanism.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}

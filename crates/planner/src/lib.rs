@@ -1,0 +1,29 @@
+//! From what a person knows (how many people, how much privacy, how long they can wait) to a mechanism with its certificate.
+//!
+//! ```
+//! use incrowd_planner::{PlanRequest, plan};
+//!
+//! let request = PlanRequest { central_epsilon: Some(1.0), ..PlanRequest::new(5, 100_000) };
+//! let plan = plan(&request.check()?)?;
+//! assert!(plan.certificate.epsilon_central() <= 1.0);
+//! # Ok::<(), incrowd_planner::PlanError>(())
+//! ```
+//!
+//! The search uses fast guesses; what a [`Plan`] prints is certified by [`incrowd_privacy::certify`]. `docs/planning.md` explains the use.
+
+mod alternatives;
+mod budget;
+mod error;
+mod plan;
+mod preset;
+mod regret;
+mod request;
+mod search;
+mod sizes;
+
+pub use alternatives::Alternative;
+pub use error::{BatchLimit, PlanError};
+pub use plan::{Plan, plan};
+pub use preset::{PaperStatement, Preset};
+pub use regret::{predicted_regret, random_regret};
+pub use request::{DEFAULT_LOCAL_EPSILON, LocalLimit, PlanRequest, Request, SMALLEST_BATCH, Shape};

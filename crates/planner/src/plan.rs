@@ -1,0 +1,187 @@
+use incrowd_privacy::{Certificate, RoundCertificate, certify};
+use incrowd_protocol::{Mechanism, Report, TaskConfig};
+
+use crate::{
+    Alternative, LocalLimit, PaperStatement, PlanError, Request, alternatives,
+    budget::{Budget, keep_of, odds_of},
+    preset, random_regret, regret,
+    search::{self, Draft, Kind},
+};
+
+/// Certificates that are tried, each with a little more noise.
+const ATTEMPTS: usize = 6;
+
+/// A mechanism that keeps to a request, with its certificate and what it costs.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What was asked.
+    pub request: Request,
+    /// Mechanism, learner and policy: what the services read.
+    pub task: TaskConfig,
+    /// What is proved about `task`.
+    pub certificate: Certificate,
+    /// Bytes of the longest report.
+    pub report_bytes: usize,
+    /// Days to fill the smallest and the largest batch; known with the users per day.
+    pub fill_days: Option<(f64, f64)>,
+    /// Share of the reports that come too late at most; known with the users per day.
+    ///
+    /// A report is lost when it arrives more than `grace` rounds after its own, or after the law of reports has changed. With u reports an hour and at most
+    /// w hours from decision to report, at most w u of a round's reports arrive after its end, and at most w u - g l after g further rounds of l.
+    pub lost_share: Option<f64>,
+    /// See [`crate::predicted_regret`].
+    pub predicted_regret: f64,
+    /// Regret of random choices on the same problem.
+    pub random_regret: f64,
+    /// The price of each choice.
+    pub alternatives: Vec<Alternative>,
+    /// With a preset: what the paper says.
+    pub paper: Option<PaperStatement>,
+    /// What a person should know before using it, in words.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// The task that the services read.
+    pub fn task(&self) -> &TaskConfig {
+        &self.task
+    }
+
+    /// The kind of round whose reports tell most, which is what the local epsilon is about.
+    pub fn most_telling(&self) -> &RoundCertificate {
+        let rounds = self.certificate.rounds();
+        let most = |a: &&RoundCertificate, b: &&RoundCertificate| {
+            a.epsilon_local.total_cmp(&b.epsilon_local)
+        };
+        // A certificate has at least one round.
+        rounds.iter().max_by(most).unwrap_or(&rounds[0])
+    }
+}
+
+/// The plan with the least predicted regret among those that keep to the request.
+///
+/// # Privacy
+/// The search guesses; the returned certificate does not, and both of its epsilons are at most the request's (the certificate is rounded
+/// up, the limits are taken as they are). A preset is the exception: it reproduces the paper and says so in `notes`.
+pub fn plan(request: &Request) -> Result<Plan, PlanError> {
+    if let Some(preset) = request.config().preset {
+        return preset::plan(request, preset);
+    }
+    let budget = Budget::new(request.config());
+    let draft = search::refine(request, &budget, &search::best(request, &budget)?)?;
+    let (mechanism, certificate) = certified(request, draft.kinds.clone())?;
+    let task = search::task_with(mechanism, incrowd_protocol::Learner::default())?;
+    let mut plan = describe(request, task, certificate)?;
+    plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
+    plan.notes = notes(&plan, &draft);
+    Ok(plan)
+}
+
+/// Everything but alternatives and notes.
+pub fn describe(
+    request: &Request,
+    task: TaskConfig,
+    certificate: Certificate,
+) -> Result<Plan, PlanError> {
+    let stages = task.mechanism().schedule().stages();
+    let report_bytes = stages
+        .iter()
+        .map(|stage| Report::encoded_len(task.mechanism(), stage.bits))
+        .max()
+        .unwrap_or(0);
+    let sizes = || stages.iter().map(|stage| f64::from(stage.size));
+    let smallest = sizes().fold(f64::INFINITY, f64::min);
+    let largest = sizes().fold(0.0, f64::max);
+    let fill_days = request.config().users_per_day.map(|users| (smallest / users, largest / users));
+    Ok(Plan {
+        lost_share: lost_share(request, task.mechanism()),
+        predicted_regret: regret::predicted_regret(&task)?,
+        random_regret: random_regret(task.mechanism().dimension()) * request.horizon() as f64,
+        request: request.clone(),
+        task,
+        certificate,
+        report_bytes,
+        fill_days,
+        alternatives: Vec::new(),
+        paper: None,
+        notes: Vec::new(),
+    })
+}
+
+/// Adds noise where the certified value is above the limit, until it is not.
+fn certified(
+    request: &Request,
+    mut kinds: Vec<Kind>,
+) -> Result<(Mechanism, Certificate), PlanError> {
+    let config = request.config();
+    let central = config.central_epsilon.unwrap_or(f64::INFINITY);
+    let local = config.local_epsilon.cap().unwrap_or(f64::INFINITY);
+    let mut last = f64::INFINITY;
+    for attempt in 0..ATTEMPTS {
+        let mechanism = search::mechanism(request, &kinds)?;
+        let certificate = certify(&mechanism)?;
+        if certificate.epsilon_central() <= central && certificate.epsilon_local() <= local {
+            return Ok((mechanism, certificate));
+        }
+        last = certificate.epsilon_central();
+        let margin = 0.997 - 0.01 * attempt as f64;
+        for (kind, round) in kinds.iter_mut().zip(certificate.rounds()) {
+            let ratio = (central / round.epsilon_central).min(local / round.epsilon_local);
+            if ratio < 1.0 {
+                let less = (ratio * margin) * (ratio * margin);
+                kind.keep = keep_of(odds_of(kind.keep) * less);
+            }
+        }
+    }
+    Err(PlanError::NotCertified { target: central, certified: last })
+}
+
+/// The model is in the documentation of [`Plan::lost_share`].
+fn lost_share(request: &Request, mechanism: &Mechanism) -> Option<f64> {
+    let config = request.config();
+    let late = config.users_per_day? / 24.0 * config.reward_window_hours;
+    let stages = mechanism.schedule().stages();
+    let mut lost = 0.0;
+    for (i, stage) in stages.iter().enumerate() {
+        let (rounds, size) = (f64::from(stage.rounds), f64::from(stage.size));
+        let same_law =
+            stages.get(i + 1).is_some_and(|n| (n.bits, n.flip) == (stage.bits, stage.flip));
+        let after = f64::from(config.grace) * size;
+        // Rounds so near the end of the law that nothing of the grace is left.
+        let ends = if same_law { 0.0 } else { f64::from(config.grace).min(rounds).max(1.0) };
+        lost += ends * late.min(size) + (rounds - ends) * (late - after).clamp(0.0, size);
+    }
+    Some((lost / request.horizon() as f64).min(1.0))
+}
+
+fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
+    let config = plan.request.config();
+    let mut notes = Vec::new();
+    match config.local_epsilon {
+        LocalLimit::Default => notes.push(format!(
+            "the local epsilon was capped at the default of {}; --local-epsilon sets another cap, 'unlimited' lifts it",
+            crate::DEFAULT_LOCAL_EPSILON
+        )),
+        LocalLimit::Unlimited => notes.push(UNLIMITED.into()),
+        LocalLimit::AtMost(_) => {}
+    }
+    if config.central_epsilon.is_none() {
+        notes.push(
+            "no central epsilon was asked for: the certified one is what these batches give".into(),
+        );
+    }
+    if plan.predicted_regret > 0.9 * plan.random_regret {
+        notes.push("almost nothing is learned within this horizon: allow a larger epsilon, or wait for more people (see the alternatives)".into());
+    }
+    if draft.is_growing() {
+        notes.push("growing batches assume that contexts at the end are like contexts at the beginning: the last batches are large and learn nothing while they fill".into());
+    }
+    if let Some(lost) = plan.lost_share.filter(|&lost| lost > 0.05) {
+        notes.push(format!("up to {:.0}% of the reports may come too late for their round: allow more grace, a shorter reward window or larger batches", 100.0 * lost));
+    }
+    notes
+}
+
+/// What lifting the local cap means.
+const UNLIMITED: &str = "the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches";

@@ -1,0 +1,211 @@
+use serde::Serialize;
+
+use crate::{PlanError, Preset};
+
+/// Cap on the local epsilon when nothing else is said.
+pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
+/// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the formula says.
+pub const SMALLEST_BATCH: u32 = 100;
+
+/// How much one report on the wire may tell.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalLimit {
+    /// At most [`DEFAULT_LOCAL_EPSILON`].
+    #[default]
+    Default,
+    /// At most this.
+    AtMost(f64),
+    /// No cap, by name: all protection comes from the shuffler.
+    Unlimited,
+}
+
+impl LocalLimit {
+    /// The cap, if there is one.
+    pub fn cap(self) -> Option<f64> {
+        match self {
+            Self::Default => Some(DEFAULT_LOCAL_EPSILON),
+            Self::AtMost(epsilon) => Some(epsilon),
+            Self::Unlimited => None,
+        }
+    }
+}
+
+/// How the sizes of batches may change over time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Whatever predicts less regret.
+    #[default]
+    Auto,
+    /// Equal batches (up to one report, to end at the horizon).
+    Fixed,
+    /// Growing batches.
+    Growing,
+}
+
+/// What the user knows. Unchecked: see [`PlanRequest::check`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanRequest {
+    /// Dimension of the contexts (d), 1 to 1000.
+    pub dimension: u32,
+    /// Reports in all (T), 1 to 10^12; or give `users_per_day` and `days`.
+    pub horizon: Option<u64>,
+    /// Reports per day, above 0.
+    pub users_per_day: Option<f64>,
+    /// Days the task runs, above 0.
+    pub days: Option<f64>,
+    /// How much one report may tell.
+    pub local_epsilon: LocalLimit,
+    /// How much all releases and models together may tell about one person, above 0.
+    pub central_epsilon: Option<f64>,
+    /// Delta of the central guarantee, above 0 and below 1.
+    pub delta: f64,
+    /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at the horizon.
+    pub batch_size: Option<u32>,
+    /// Bits per coordinate (m), 1 to 64, if it is not free.
+    pub bits: Option<u32>,
+    /// Longest time in days that a batch may take to fill; needs `users_per_day`.
+    pub latency_days: Option<f64>,
+    /// Reports one person may send (k), at least 1.
+    pub participations: u32,
+    /// Share of every batch that is surely honest (h), above 0 and at most 1.
+    pub honest_fraction: f64,
+    /// Rounds a report may be late, 0 to 1000.
+    pub grace: u32,
+    /// Hours between a decision and its report at most, at least 0.
+    pub reward_window_hours: f64,
+    /// Fixed or growing batches.
+    pub shape: Shape,
+    /// Take the paper's parameters instead of searching.
+    pub preset: Option<Preset>,
+}
+
+impl PlanRequest {
+    /// A request with every default; at least one privacy limit is then the local cap.
+    pub fn new(dimension: u32, horizon: u64) -> Self {
+        Self {
+            dimension,
+            horizon: Some(horizon),
+            users_per_day: None,
+            days: None,
+            local_epsilon: LocalLimit::Default,
+            central_epsilon: None,
+            delta: 1e-6,
+            batch_size: None,
+            bits: None,
+            latency_days: None,
+            participations: 1,
+            honest_fraction: 1.0,
+            grace: 1,
+            reward_window_hours: 1.0,
+            shape: Shape::Auto,
+            preset: None,
+        }
+    }
+
+    /// The valid request, or the first rule that is violated.
+    pub fn check(self) -> Result<Request, PlanError> {
+        let positive = |what, value: Option<f64>| match value {
+            Some(value) if !(value > 0.0 && value.is_finite()) => {
+                Err(PlanError::NotPositive { what, value })
+            }
+            _ => Ok(()),
+        };
+        positive("users per day", self.users_per_day)?;
+        positive("days", self.days)?;
+        positive("latency in days", self.latency_days)?;
+        positive("central epsilon", self.central_epsilon)?;
+        if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
+            positive("local epsilon", Some(epsilon))?;
+        }
+        self.check_numbers()?;
+        let horizon = self.total()?;
+        if horizon == 0 || horizon > 1_000_000_000_000 {
+            return Err(PlanError::Horizon(horizon));
+        }
+        if self.local_epsilon == LocalLimit::Unlimited && self.central_epsilon.is_none() {
+            return Err(PlanError::NoLimit);
+        }
+        let largest_batch = self.largest_batch(horizon)?;
+        Ok(Request { config: self, horizon, largest_batch })
+    }
+
+    fn check_numbers(&self) -> Result<(), PlanError> {
+        if self.dimension == 0 || self.dimension > 1000 {
+            return Err(PlanError::Dimension(self.dimension));
+        }
+        if !(self.delta > 0.0 && self.delta < 1.0) {
+            return Err(PlanError::Delta(self.delta));
+        }
+        if self.batch_size == Some(0) {
+            return Err(PlanError::BatchSize(0));
+        }
+        if let Some(bits) = self.bits.filter(|bits| !(1..=64).contains(bits)) {
+            return Err(PlanError::Bits(bits));
+        }
+        if self.participations == 0 {
+            return Err(PlanError::Participations(0));
+        }
+        if !(self.honest_fraction > 0.0 && self.honest_fraction <= 1.0) {
+            return Err(PlanError::HonestFraction(self.honest_fraction));
+        }
+        if self.grace > 1000 {
+            return Err(PlanError::Grace(self.grace));
+        }
+        if !(self.reward_window_hours >= 0.0 && self.reward_window_hours.is_finite()) {
+            return Err(PlanError::RewardWindow(self.reward_window_hours));
+        }
+        Ok(())
+    }
+
+    fn total(&self) -> Result<u64, PlanError> {
+        match (self.horizon, self.users_per_day, self.days) {
+            (Some(horizon), _, None) => Ok(horizon),
+            (None, Some(users), Some(days)) => Ok((users * days).min(1e18) as u64),
+            (Some(_), _, Some(_)) => Err(PlanError::TwoHorizons),
+            (None, ..) => Err(PlanError::NoHorizon),
+        }
+    }
+
+    fn largest_batch(&self, horizon: u64) -> Result<u32, PlanError> {
+        let most = horizon.min(u64::from(u32::MAX)) as u32;
+        if let Some(size) = self.batch_size.filter(|&size| size > most) {
+            return Err(PlanError::BatchAboveHorizon { size, horizon });
+        }
+        let Some(days) = self.latency_days else { return Ok(most) };
+        let users = self.users_per_day.ok_or(PlanError::LatencyNeedsRate)?;
+        let allowed = (users * days).min(f64::from(most)) as u32;
+        let wanted = self.batch_size.unwrap_or(SMALLEST_BATCH.min(most));
+        if allowed < wanted {
+            let needed_days = f64::from(wanted) / users;
+            return Err(PlanError::Latency { days, allowed, wanted, needed_days });
+        }
+        Ok(allowed)
+    }
+}
+
+/// A valid request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub(crate) config: PlanRequest,
+    pub(crate) horizon: u64,
+    pub(crate) largest_batch: u32,
+}
+
+impl Request {
+    /// The request as it was asked.
+    pub fn config(&self) -> &PlanRequest {
+        &self.config
+    }
+
+    /// Reports in all (T).
+    pub fn horizon(&self) -> u64 {
+        self.horizon
+    }
+
+    /// The largest batch that horizon and latency allow.
+    pub fn largest_batch(&self) -> u32 {
+        self.largest_batch
+    }
+}

@@ -1,0 +1,210 @@
+//! The schedule with the least predicted regret, by guesses.
+
+use incrowd_protocol::{
+    FlipProbability, Learner, Mechanism, MechanismConfig, PolicyConfig, Selection, Stage,
+    TaskConfig,
+};
+use libm::ceil;
+
+use crate::{
+    BatchLimit, PlanError, Request, SMALLEST_BATCH, Shape,
+    budget::{Budget, SMALLEST_KEEP},
+    regret::predicted_regret,
+    sizes::{self, Sizes},
+};
+
+/// Bits per coordinate that are tried.
+const BITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+/// More bits must lower the noise by this factor: they cost bytes.
+const WORTH_MORE_BITS: f64 = 0.95;
+/// Schedules that take longer to certify, by [`effort`], are not tried; twice as long if growing batches were asked for.
+const MOST_EFFORT: f64 = 8.0;
+/// Regret above the least that is as good.
+const ALMOST: f64 = 1.005;
+const FIRST_STEP: f64 = 1.3;
+const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
+
+/// Batches of one kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kind {
+    pub rounds: u32,
+    pub size: u32,
+    pub bits: u32,
+    pub keep: f64,
+}
+
+/// A schedule with what it is predicted to cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draft {
+    pub kinds: Vec<Kind>,
+    pub regret: f64,
+}
+
+impl Draft {
+    pub fn is_growing(&self) -> bool {
+        let sizes = || self.kinds.iter().map(|kind| kind.size);
+        sizes().max().unwrap_or(0) > 1 + sizes().min().unwrap_or(0)
+    }
+}
+
+/// The best draft, or the constraint that leaves none. Of drafts that are almost as good the one with the largest batches, which hide more, is taken.
+pub fn best(request: &Request, budget: &Budget) -> Result<Draft, PlanError> {
+    let mut drafts = Vec::new();
+    for sizes in candidates(request) {
+        drafts.extend(draft(request, budget, &sizes)?);
+    }
+    let least = drafts.iter().map(|draft| draft.regret).fold(f64::INFINITY, f64::min);
+    let good = drafts.into_iter().filter(|draft| draft.regret <= ALMOST * least);
+    match good.max_by_key(|draft| draft.kinds[0].size) {
+        Some(draft) => Ok(draft),
+        None => Err(infeasible(request, budget)?),
+    }
+}
+
+fn candidates(request: &Request) -> Vec<Sizes> {
+    let (horizon, largest) = (request.horizon, request.largest_batch);
+    let config = request.config();
+    if let Some(size) = config.batch_size {
+        return sizes::equal(size, horizon).into_iter().collect();
+    }
+    let mut all = Vec::new();
+    let mut first = f64::from(SMALLEST_BATCH.min(largest));
+    while first <= f64::from(largest) {
+        let size = first as u32;
+        if config.shape != Shape::Growing {
+            all.extend(sizes::equal_or_so(size, horizon));
+        }
+        if config.shape != Shape::Fixed {
+            all.extend(GROWTHS.iter().filter_map(|&g| sizes::growing(size, g, largest, horizon)));
+        }
+        first = ceil(first * FIRST_STEP);
+    }
+    all.extend(sizes::equal(largest, horizon));
+    all.retain(|sizes| {
+        sizes.len() as f64 <= most_effort(request) && sizes.iter().all(|&(_, size)| size <= largest)
+    });
+    all
+}
+
+/// Bits and c for given sizes; none if a batch is too small for any signal.
+fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Draft>, PlanError> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for &(rounds, size) in sizes {
+        let (bits, keep) = match kinds.last() {
+            // One report more changes nothing, and late reports may then count.
+            Some(last) if size == last.size + 1 => (last.bits, last.keep),
+            _ => best_law(request, budget, size, most_effort(request) / sizes.len() as f64)?,
+        };
+        if keep < SMALLEST_KEEP {
+            return Ok(None);
+        }
+        kinds.push(Kind { rounds, size, bits, keep });
+    }
+    let regret = predicted_regret(&task(request, &kinds)?)?;
+    Ok(Some(Draft { kinds, regret }))
+}
+
+/// The m and c with the least noise 1/(m c^2) in a report.
+fn best_law(
+    request: &Request,
+    budget: &Budget,
+    size: u32,
+    most_effort: f64,
+) -> Result<(u32, f64), PlanError> {
+    let mut best = (1, 0.0);
+    let mut least = f64::INFINITY;
+    let wanted = request.config().bits;
+    let free = BITS.into_iter().filter(|&bits| effort(bits) <= most_effort);
+    for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
+        let keep = budget.guess_keep(size, bits)?;
+        let noise = 1.0 / (f64::from(bits) * keep * keep);
+        if noise < WORTH_MORE_BITS * least {
+            (best, least) = ((bits, keep), noise);
+        }
+    }
+    Ok(best)
+}
+
+fn most_effort(request: &Request) -> f64 {
+    if request.config().shape == Shape::Growing { 2.0 * MOST_EFFORT } else { MOST_EFFORT }
+}
+
+/// Time to certify a stage, in units of a stage with m = 1.
+fn effort(bits: u32) -> f64 {
+    match bits {
+        1 => 1.0,
+        2..=8 => 2.0,
+        _ => f64::from(bits) / 4.0,
+    }
+}
+
+/// The same draft with every c solved for.
+pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft, PlanError> {
+    let mut kinds = draft.kinds.clone();
+    for i in 0..kinds.len() {
+        kinds[i].keep = if i > 0 && kinds[i].size == kinds[i - 1].size + 1 {
+            kinds[i - 1].keep
+        } else {
+            budget.keep(kinds[i].size, kinds[i].bits)?
+        };
+    }
+    let regret = predicted_regret(&task(request, &kinds)?)?;
+    Ok(Draft { kinds, regret })
+}
+
+/// The mechanism of some kinds of batches.
+pub fn mechanism(request: &Request, kinds: &[Kind]) -> Result<Mechanism, PlanError> {
+    let config = request.config();
+    let stage = |kind: &Kind| {
+        let Kind { rounds, size, bits, keep } = *kind;
+        Ok(Stage { rounds, size, bits, flip: FlipProbability::from_keep(keep)? })
+    };
+    let mechanism = MechanismConfig {
+        dimension: config.dimension,
+        context_bound: 1.0,
+        schedule: kinds.iter().map(stage).collect::<Result<_, PlanError>>()?,
+        grace: config.grace,
+        central_delta: config.delta,
+        participations: config.participations,
+        honest_fraction: config.honest_fraction,
+    };
+    Ok(mechanism.check()?)
+}
+
+/// The task: calibrated widths, and no batch below the smallest that was planned.
+pub fn task(request: &Request, kinds: &[Kind]) -> Result<TaskConfig, PlanError> {
+    task_with(mechanism(request, kinds)?, Learner::default())
+}
+
+pub fn task_with(mechanism: Mechanism, learner: Learner) -> Result<TaskConfig, PlanError> {
+    let smallest_batch = mechanism.schedule().smallest_batch();
+    let policy = PolicyConfig { selection: Selection::Ucb, smallest_batch }.check()?;
+    Ok(TaskConfig::new(mechanism, learner, policy)?)
+}
+
+fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError> {
+    let config = request.config();
+    let dimension = config.dimension;
+    let bits = config.bits.unwrap_or(1);
+    if let Some(epsilon) = config.local_epsilon.cap()
+        && budget.local_keep(bits)? < SMALLEST_KEEP
+    {
+        let smallest = incrowd_privacy::local::certify(dimension, bits, SMALLEST_KEEP)?.epsilon;
+        let keep = SMALLEST_KEEP;
+        return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
+    }
+    let allowed = config.batch_size.unwrap_or(request.largest_batch);
+    let limit = match (config.batch_size, config.latency_days) {
+        (Some(size), _) => BatchLimit::Fixed(size),
+        (None, Some(days)) if u64::from(allowed) < request.horizon => BatchLimit::Latency(days),
+        _ => BatchLimit::Horizon(request.horizon),
+    };
+    Ok(PlanError::CentralTooSmall {
+        epsilon: config.central_epsilon.unwrap_or(f64::INFINITY),
+        dimension,
+        needed: budget.smallest_useful_batch(),
+        limit,
+        allowed,
+        smallest: 1.01 * budget.approx(allowed, bits, SMALLEST_KEEP)?,
+    })
+}
