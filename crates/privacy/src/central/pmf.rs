@@ -4,9 +4,9 @@ use libm::{log, log1p};
 
 /// Entries below this share of the largest one are left out of a binomial: their mass is below a millionth of every tail that is paid for, which
 /// is at least [`SMALLEST_TAIL`].
-const NEGLIGIBLE: f64 = 1e-40;
+const NEGLIGIBLE: f64 = 1e-50;
 /// Smaller tails are refused.
-pub(super) const SMALLEST_TAIL: f64 = 1e-30;
+pub(super) const SMALLEST_TAIL: f64 = 1e-26;
 
 /// Probabilities of consecutive integers; positions do not matter, only order.
 #[derive(Debug, Clone, PartialEq)]
