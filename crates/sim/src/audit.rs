@@ -87,7 +87,9 @@ pub enum AuditError {
     #[error("failure_probability is {0}, must be above 0 and at most 0.1")]
     FailureProbability(f64),
     /// A mutant was asked for that is not built in.
-    #[error("the mutation {0:?} must be built in: build with the feature `mutants` (cargo run --features mutants)")]
+    #[error(
+        "the mutation {0:?} must be built in: build with the feature `mutants` (cargo run --features mutants)"
+    )]
     NeedsMutants(Mutation),
     /// A parameter that the protocol does not allow.
     #[error(transparent)]
