@@ -126,8 +126,11 @@ fn certified(
         }
         last = certificate.epsilon_central();
         let margin = 0.997 - 0.01 * attempt as f64;
+        // A person's batches of different stages together may exceed the limit where no stage does.
+        let whole = central / certificate.epsilon_central();
         for (kind, round) in kinds.iter_mut().zip(certificate.rounds()) {
-            let ratio = (central / round.epsilon_central).min(local / round.epsilon_local);
+            let ratio =
+                (central / round.epsilon_central).min(local / round.epsilon_local).min(whole);
             if ratio < 1.0 {
                 let less = (ratio * margin) * (ratio * margin);
                 kind.keep = keep_of(odds_of(kind.keep) * less);

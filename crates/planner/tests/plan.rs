@@ -59,6 +59,17 @@ proptest! {
     }
 }
 
+/// Two sizes, three participations: the stages together need more noise than each of them.
+#[test]
+fn batches_of_two_sizes_and_several_participations_are_certified_together() {
+    keeps_its_promises(&planned(PlanRequest {
+        central_epsilon: Some(2.085_330_696_690_740_6),
+        participations: 3,
+        honest_fraction: 0.3,
+        ..PlanRequest::new(3, 53_013)
+    }));
+}
+
 #[test]
 fn more_privacy_never_learns_faster() {
     let at = |central, local| {

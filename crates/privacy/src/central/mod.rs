@@ -220,7 +220,8 @@ pub fn certify_any_of(settings: &[Setting]) -> Result<Bound, PrivacyError> {
 
 /// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of them has no bound on its divergence.
 fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
-    let spent = BLANKET_SHARE + TAIL_SHARE;
+    let spent =
+        if settings.iter().all(uses_all_bits) { TAIL_SHARE } else { BLANKET_SHARE + TAIL_SHARE };
     let sums = unanimous(leader).or_else(|| blank_bits(leader))?;
     let (_, order) = best_order(leader, &sums, spent)?;
     let mut bound = BoundName::RenyiWorstOthers;
