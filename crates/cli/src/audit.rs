@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     bar.finish_and_clear();
     match arguments.output {
         Output::Text => print_text(&report),
-        Output::Json => println!("{:#}", serde_json::to_value(&report)?),
+        Output::Json => out!("{:#}", serde_json::to_value(&report)?),
     }
     Ok(if report.violated() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -101,18 +101,19 @@ fn config(arguments: &Arguments) -> Result<AuditConfig, Box<dyn Error>> {
 }
 
 fn print_text(report: &AuditReport) {
-    println!("                    lower bound       best attack       certified");
-    println!("                      from runs    on paper, exact     upper bound");
+    out!("                    lower bound       best attack       certified");
+    out!("                      from runs    on paper, exact     upper bound");
     print_side("one report", &report.local);
     print_side("one release", &report.central);
-    println!(
+    out!(
         "(delta of a release {:e}; correct code is accused with probability at most {:e})",
-        report.delta, report.failure_probability
+        report.delta,
+        report.failure_probability
     );
     for violation in &report.structure {
-        println!("violated: {violation}");
+        out!("violated: {violation}");
     }
-    println!(
+    out!(
         "{}",
         if report.violated() {
             "the code is not what the certificate is about"
@@ -125,5 +126,5 @@ fn print_text(report: &AuditReport) {
 fn print_side(name: &str, side: &Side) {
     let exact = side.exact_for_pair.map_or_else(|| "-".into(), |epsilon| format!("{epsilon:.4}"));
     let mark = if side.violated { "  VIOLATED" } else { "" };
-    println!("{name:<18} {:>12.4} {exact:>18} {:>15}{mark}", side.lower, shown(side.certified));
+    out!("{name:<18} {:>12.4} {exact:>18} {:>15}{mark}", side.lower, shown(side.certified));
 }

@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         value["certificate"] = json!(is_certificate(bound.bound));
     }
     match arguments.output {
-        Output::Json => println!("{value:#}"),
+        Output::Json => out!("{value:#}"),
         Output::Text => print(arguments, &certificate, &all)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -97,21 +97,21 @@ fn print(
     certificate: &Certificate,
     all: &[Bound],
 ) -> Result<(), Box<dyn Error>> {
-    print!("{certificate}");
+    out!("{}", certificate.to_string().trim_end());
     if arguments.all {
-        println!("Every bound for the stage that tells most");
+        out!("Every bound for the stage that tells most");
         for bound in all {
             let mark = if is_certificate(bound.bound) {
                 ""
             } else {
                 " (as the paper has it, not a certificate)"
             };
-            println!("  {:<22} {:>12}{mark}", name(bound.bound), shown(bound.epsilon));
+            out!("  {:<22} {:>12}{mark}", name(bound.bound), shown(bound.epsilon));
         }
     }
     if let Some(wanted) = &arguments.bound {
         let bound = named(all, wanted)?;
-        println!("By {wanted} alone: central epsilon {}", shown(bound.epsilon));
+        out!("By {wanted} alone: central epsilon {}", shown(bound.epsilon));
     }
     Ok(())
 }
@@ -154,9 +154,9 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
             if arguments.all {
                 value["alternatives"] = json!([Bound { bound: BoundName::Clones, epsilon }]);
             }
-            println!("{value:#}");
+            out!("{value:#}");
         }
-        Output::Text => println!(
+        Output::Text => out!(
             "Any {}-locally private report, shuffled with {size}: ({}, {delta:e})-differentially private by clones",
             epsilon_local,
             shown(epsilon)

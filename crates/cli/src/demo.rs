@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let summary = simulation.summary();
     match arguments.output {
         Output::Text => print_table(arguments.seed, summary),
-        Output::Json => println!("{:#}", as_json(arguments.seed, summary)),
+        Output::Json => out!("{:#}", as_json(arguments.seed, summary)),
     }
     if summary.regret_share() > LIMIT {
         eprintln!("the regret is above {:.0}% of a random choice's", 100.0 * LIMIT);
@@ -111,16 +111,16 @@ fn task(arguments: &Arguments) -> Result<Arc<TaskConfig>, Box<dyn Error>> {
 
 fn print_table(seed: u64, summary: &Summary) {
     let users = summary.users as f64;
-    println!("seed                    {seed:>10}");
-    println!("people                  {:>10}", summary.users);
-    println!("batches released        {:>10}", summary.batches);
-    println!("models published        {:>10}", summary.models);
-    println!("average reward          {:>10.4}", summary.reward / users);
-    println!("  random arm            {:>10.4}", summary.reward_random / users);
-    println!("  best arm              {:>10.4}", summary.reward_best / users);
-    println!("regret                  {:>10.0}", summary.regret);
-    println!("  random arm            {:>10.0}", summary.regret_random());
-    println!("  share of it           {:>9.1}%", 100.0 * summary.regret_share());
+    out!("seed                    {seed:>10}");
+    out!("people                  {:>10}", summary.users);
+    out!("batches released        {:>10}", summary.batches);
+    out!("models published        {:>10}", summary.models);
+    out!("average reward          {:>10.4}", summary.reward / users);
+    out!("  random arm            {:>10.4}", summary.reward_random / users);
+    out!("  best arm              {:>10.4}", summary.reward_best / users);
+    out!("regret                  {:>10.0}", summary.regret);
+    out!("  random arm            {:>10.0}", summary.regret_random());
+    out!("  share of it           {:>9.1}%", 100.0 * summary.regret_share());
 }
 
 fn as_json(seed: u64, summary: &Summary) -> serde_json::Value {

@@ -1,12 +1,21 @@
 //! The one binary of incrowd. Data goes to stdout, talk to stderr.
 
+/// Prints a line of data; quietly stops when nobody reads any more (`incrowd plan | head`).
+macro_rules! out {
+    ($($argument:tt)*) => { $crate::print_line(format_args!($($argument)*)) };
+}
+
 mod audit;
 mod certify;
 mod demo;
 mod plan;
 mod plot;
 
-use std::process::ExitCode;
+use std::{
+    fmt,
+    io::{self, Write},
+    process::{self, ExitCode},
+};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -50,4 +59,14 @@ fn main() -> ExitCode {
         eprintln!("error: {error}");
         ExitCode::from(2)
     })
+}
+
+fn print_line(line: fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}") {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            process::exit(0);
+        }
+        eprintln!("error: stdout: {error}");
+        process::exit(2);
+    }
 }

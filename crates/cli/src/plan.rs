@@ -118,8 +118,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     match arguments.output {
-        Output::Json => println!("{:#}", as_json(&plan)),
-        Output::Text => print!("{}", as_text(&plan)),
+        Output::Json => out!("{:#}", as_json(&plan)),
+        Output::Text => out!("{}", as_text(&plan).trim_end()),
     }
     Ok(ExitCode::SUCCESS)
 }
