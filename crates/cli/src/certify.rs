@@ -4,9 +4,12 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use incrowd_privacy::{
-    Bound, BoundName, Certificate, PrivacyError, central, certify, clones, local, paper, shown,
+    Bound, BoundName, Certificate, PrivacyError,
+    central::{self, Setting},
+    certify, clones, local, paper, shown,
 };
 use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage, TaskConfig};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Output;
@@ -36,7 +39,7 @@ pub struct Arguments {
     #[arg(long, allow_negative_numbers = true)]
     batch_size: Option<u64>,
     /// Stages instead of one batch size: rounds x size x bits x keep, separated by commas, such as 10x300x1x0.5,5x1000x1x0.6.
-    #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip"])]
+    #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip", "bits"])]
     schedule: Option<String>,
     /// Delta of the central guarantee, above 0 and below 1.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
@@ -48,15 +51,15 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     honest: f64,
     /// Read the mechanism from a task file.
-    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "keep", "flip", "batch_size", "schedule", "local_epsilon"])]
+    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "bits", "keep", "flip", "batch_size", "schedule", "delta", "participations", "honest", "local_epsilon"])]
     task_file: Option<PathBuf>,
     /// Local epsilon of an unknown randomizer, for the generic bound.
-    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "keep", "flip", "schedule"])]
+    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "bits", "keep", "flip", "schedule"])]
     local_epsilon: Option<f64>,
     /// Also print every bound.
     #[arg(long)]
     all: bool,
-    /// Print this central bound instead of the smallest one, by its name in --all.
+    /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket or renyi-worst-others.
     #[arg(long, value_name = "NAME")]
     bound: Option<String>,
     /// How the result is printed.
@@ -70,50 +73,36 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     let mechanism = mechanism(arguments)?;
     let certificate = certify(&mechanism)?;
-    let all = if arguments.all || arguments.bound.is_some() {
-        alternatives(&mechanism)?
-    } else {
-        Vec::new()
-    };
+    let rows = if arguments.all { alternatives(&mechanism)? } else { Vec::new() };
+    let wanted = arguments.bound.as_deref().map(|name| named(&mechanism, name)).transpose()?;
     let mut value = serde_json::to_value(&certificate)?;
     if arguments.all {
-        value["alternatives"] = json!(all);
+        value["alternatives"] = json!(rows);
     }
-    if let Some(name) = &arguments.bound {
-        let bound = named(&all, name)?;
+    if let Some(bound) = wanted {
         value["epsilon_central"] = json!(bound.epsilon);
         value["epsilon_central_bound"] = json!(bound.bound);
-        value["certificate"] = json!(is_certificate(bound.bound));
     }
     match arguments.output {
         Output::Json => out!("{value:#}"),
-        Output::Text => print(arguments, &certificate, &all)?,
+        Output::Text => print(&certificate, &rows, wanted),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(
-    arguments: &Arguments,
-    certificate: &Certificate,
-    all: &[Bound],
-) -> Result<(), Box<dyn Error>> {
+fn print(certificate: &Certificate, rows: &[Row], wanted: Option<Bound>) {
     out!("{}", certificate.to_string().trim_end());
-    if arguments.all {
+    if !rows.is_empty() {
         out!("Every bound for the stage that tells most");
-        for bound in all {
-            let mark = if is_certificate(bound.bound) {
-                ""
-            } else {
-                " (as the paper has it, not a certificate)"
-            };
-            out!("  {:<22} {:>12}{mark}", name(bound.bound), shown(bound.epsilon));
-        }
     }
-    if let Some(wanted) = &arguments.bound {
-        let bound = named(all, wanted)?;
-        out!("By {wanted} alone: central epsilon {}", shown(bound.epsilon));
+    for row in rows {
+        let mark = if row.certificate { "" } else { " (as the paper has it, not a certificate)" };
+        let (name, epsilon) = (name(row.bound), shown(row.epsilon));
+        out!("  {:<13} {name:<22} {epsilon:>12}{mark}", row.of);
     }
-    Ok(())
+    if let Some(bound) = wanted {
+        out!("By {} alone: central epsilon {}", name(bound.bound), shown(bound.epsilon));
+    }
 }
 
 /// The generic bound for any local randomizer.
@@ -225,50 +214,60 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
     text.split(',').map(stage).collect()
 }
 
-/// Every local and central bound of the stage with the largest central epsilon, and the paper's.
-fn alternatives(mechanism: &Mechanism) -> Result<Vec<Bound>, PrivacyError> {
-    let dimension = mechanism.dimension() as u32;
-    let mut worst: Vec<Bound> = Vec::new();
-    for stage in mechanism.schedule().stages() {
-        let keep = stage.flip.keep();
-        let setting = central::Setting::of_batch(
-            (dimension, stage.bits, keep),
-            u64::from(stage.size),
-            mechanism.honest_fraction(),
-            mechanism.participations(),
-            mechanism.central_delta(),
-        )?;
-        let mut all = central::bounds(&setting)?;
-        let smallest = |bounds: &[Bound]| {
-            Bound::smallest(bounds.iter().copied()).map_or(0.0, |bound| bound.epsilon)
-        };
-        if !worst.is_empty() && smallest(&all) <= smallest(&worst) {
-            continue;
-        }
-        all.extend(local::bounds(dimension, stage.bits, keep)?);
-        let randomizer =
-            paper::Randomizer { dimension, bits: stage.bits, flip: stage.flip.value() };
-        // Outside its regime the paper says nothing.
-        if let Ok(epsilon) =
-            paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta())
-        {
-            all.push(Bound { bound: BoundName::PaperProposition3, epsilon });
-        }
-        worst = all;
-    }
-    Ok(worst)
+/// One bound among all of them.
+#[derive(Serialize)]
+struct Row {
+    bound: BoundName,
+    epsilon: f64,
+    /// What it is about: all releases, or one report.
+    of: &'static str,
+    /// Whether it is proved.
+    certificate: bool,
 }
 
-fn named(all: &[Bound], name_wanted: &str) -> Result<Bound, Box<dyn Error>> {
-    let found = all.iter().find(|bound| name(bound.bound) == name_wanted);
+/// Every central bound of the stage with the largest central epsilon, the local bounds of one of its reports, and the paper's.
+fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
+    let (stage, all) = worst_stage(mechanism)?;
+    let (dimension, keep) = (mechanism.dimension() as u32, stage.flip.keep().next_up());
+    let row =
+        |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
+    let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
+    rows.extend(
+        local::bounds(dimension, stage.bits, keep)?.into_iter().map(row("one report", true)),
+    );
+    let randomizer = paper::Randomizer { dimension, bits: stage.bits, flip: stage.flip.value() };
+    // Outside its regime the paper says nothing.
+    let paper = paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta());
+    let proposition_3 = |epsilon| Bound { bound: BoundName::PaperProposition3, epsilon };
+    rows.extend(paper.ok().map(proposition_3).map(row("one release", false)));
+    Ok(rows)
+}
+
+/// The stage with the largest central epsilon, and its proved central bounds.
+fn worst_stage(mechanism: &Mechanism) -> Result<(Stage, Vec<Bound>), PrivacyError> {
+    let mut worst: Option<(f64, Stage, Vec<Bound>)> = None;
+    for stage in mechanism.schedule().stages() {
+        let all = central::bounds(&Setting::of_stage(mechanism, stage)?)?;
+        let smallest = Bound::smallest(all.iter().copied()).map_or(0.0, |bound| bound.epsilon);
+        if worst.as_ref().is_none_or(|(epsilon, ..)| smallest > *epsilon) {
+            worst = Some((smallest, *stage, all));
+        }
+    }
+    worst.map(|(_, stage, all)| (stage, all)).ok_or(PrivacyError::BatchSize(0))
+}
+
+/// A proved central bound by its name.
+fn named(mechanism: &Mechanism, wanted: &str) -> Result<Bound, Box<dyn Error>> {
+    let stages = mechanism.schedule().stages().len();
+    if stages > 1 && mechanism.participations() > 1 {
+        return Err("--bound needs one stage, or one participation: batches of different stages are only certified together".into());
+    }
+    let (_, all) = worst_stage(mechanism)?;
+    let found = all.iter().find(|bound| name(bound.bound) == wanted);
     found.copied().ok_or_else(|| {
         let names: Vec<String> = all.iter().map(|bound| name(bound.bound)).collect();
-        format!("bound is {name_wanted}, must be one of {}", names.join(", ")).into()
+        format!("bound is {wanted}, must be one of {}", names.join(", ")).into()
     })
-}
-
-fn is_certificate(bound: BoundName) -> bool {
-    !matches!(bound, BoundName::PaperProposition3 | BoundName::PaperTheorem1)
 }
 
 /// The name in JSON.

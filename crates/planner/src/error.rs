@@ -140,7 +140,19 @@ pub enum PlanError {
         /// What was certified last.
         certified: f64,
     },
-    /// A preset without a number that it needs.
+    /// A preset whose parameters exceed the cap on the local epsilon.
+    #[error(
+        "preset {preset} has a certified local epsilon of {epsilon:.4}, above the cap of {cap}: raise it by name (--local-epsilon), or lift it with 'unlimited'"
+    )]
+    PresetAboveCap {
+        /// Name of the preset.
+        preset: &'static str,
+        /// Its certified local epsilon.
+        epsilon: f64,
+        /// The request's cap.
+        cap: f64,
+    },
+    /// A preset without the number it starts from.
     #[error("preset {preset} needs {needs}")]
     PresetNeeds {
         /// The preset.

@@ -88,6 +88,13 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let kinds: Vec<Kind> = sizes.iter().map(kind).collect();
     let mechanism = search::mechanism(request, &kinds)?;
     let certificate = certify(&mechanism)?;
+    if let Some(cap) = config.local_epsilon.cap().filter(|&cap| certificate.epsilon_local() > cap) {
+        return Err(PlanError::PresetAboveCap {
+            preset: preset.name(),
+            epsilon: certificate.epsilon_local(),
+            cap,
+        });
+    }
     let task = search::task_with(mechanism, learner(request)?)?;
     let mut plan = describe(request, task, certificate)?;
     plan.notes = notes(&plan, &statement);

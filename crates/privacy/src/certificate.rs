@@ -1,6 +1,6 @@
 use std::fmt;
 
-use incrowd_protocol::{Mechanism, MechanismHash, Stage};
+use incrowd_protocol::{Mechanism, MechanismHash};
 use serde::Serialize;
 
 use crate::{
@@ -24,7 +24,7 @@ pub struct Certificate {
     epsilon_central: f64,
     epsilon_central_bound: BoundName,
     delta: f64,
-    /// (b), (c) if a device fails to keep to one report per batch and all of its reports land in one.
+    /// (b), (c) if all reports of one person land in one batch.
     epsilon_central_same_batch: f64,
     participations: u32,
     honest_fraction: f64,
@@ -84,7 +84,7 @@ impl Trust {
                 "central only: at least the stated fraction of every batch comes from honest devices whose reports the adversary does not know"
             }
             Self::ParticipationIsKept => {
-                "central only: each device sends at most one report in a batch and at most the stated number in all (the value for all reports in one batch is given for systems that cannot enforce this)"
+                "central only: each device sends at most one report in a batch and at most the stated number in all (another value is given for when all of them land in one batch)"
             }
             Self::SilenceTellsNothing => {
                 "central only: whether and when a device reports does not depend on its context or reward"
@@ -117,7 +117,7 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let mut settings = Vec::new();
     let mut locals = Vec::new();
     for stage in mechanism.schedule().stages() {
-        let setting = setting(mechanism, stage)?;
+        let setting = Setting::of_stage(mechanism, stage)?;
         let local = local::certify(setting.dimension, stage.bits, setting.keep)?;
         let central = central::certify(&setting)?;
         rounds.push(RoundCertificate {
@@ -164,17 +164,6 @@ fn same_batch(settings: &[Setting], central: f64, all_reports: f64) -> f64 {
         worst = worst.max(group.map_or(all_reports, |epsilon| epsilon.min(all_reports)));
     }
     worst
-}
-
-fn setting(mechanism: &Mechanism, stage: &Stage) -> Result<Setting, PrivacyError> {
-    Setting::of_batch(
-        // The nearest float may be below c: take the next one.
-        (mechanism.dimension() as u32, stage.bits, stage.flip.keep().next_up()),
-        u64::from(stage.size),
-        mechanism.honest_fraction(),
-        mechanism.participations(),
-        mechanism.central_delta(),
-    )
 }
 
 impl Certificate {

@@ -25,6 +25,18 @@ pub enum PrivacyError {
     /// A local epsilon that is no positive number.
     #[error("local epsilon is {0}, must be above 0 and finite")]
     EpsilonLocal(f64),
+    /// A local epsilon that no mechanism meets: the coins are made in steps of 2^-30.
+    #[error(
+        "local epsilon {epsilon:e} cannot be met at dimension {dimension}: the smallest possible is {smallest:e}"
+    )]
+    EpsilonLocalTooSmall {
+        /// The epsilon asked for.
+        epsilon: f64,
+        /// Dimension of the contexts.
+        dimension: u32,
+        /// What the smallest possible signal has.
+        smallest: f64,
+    },
     /// A central epsilon that is no positive number.
     #[error("central epsilon is {0}, must be above 0 and finite")]
     EpsilonCentral(f64),

@@ -65,7 +65,12 @@ pub fn largest_keep(dimension: u32, bits: u32, epsilon_local: f64) -> Result<f64
         }
     }
     if low == 0 {
-        return Err(PrivacyError::EpsilonLocal(epsilon_local));
+        let smallest = certify(dimension, bits, unit)?.epsilon;
+        return Err(PrivacyError::EpsilonLocalTooSmall {
+            epsilon: epsilon_local,
+            dimension,
+            smallest,
+        });
     }
     Ok(f64::from(low) * unit)
 }

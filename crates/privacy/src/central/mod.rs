@@ -9,6 +9,7 @@ mod divergence;
 mod pmf;
 
 use divergence::{Effort, Laws};
+use incrowd_protocol::{Mechanism, Stage};
 use libm::{exp, log};
 
 use crate::{Bound, BoundName, PrivacyError, clones, composition, local, rounding::up};
@@ -60,6 +61,19 @@ impl Setting {
         let honest = (honest_fraction * batch_size as f64).floor() as u64;
         let others = honest.min(batch_size).saturating_sub(1);
         Self { dimension, bits, keep, others, participations, delta }.check()
+    }
+
+    /// The setting of a stage of a mechanism.
+    pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Result<Self, PrivacyError> {
+        // The nearest float may be below c: take the next one.
+        let keep = stage.flip.keep().next_up();
+        Self::of_batch(
+            (mechanism.dimension() as u32, stage.bits, keep),
+            u64::from(stage.size),
+            mechanism.honest_fraction(),
+            mechanism.participations(),
+            mechanism.central_delta(),
+        )
     }
 
     fn check(self) -> Result<Self, PrivacyError> {
