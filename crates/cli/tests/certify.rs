@@ -143,3 +143,40 @@ fn bad_input_is_exit_code_2_names_the_rule_and_certifies_nothing() {
         assert!(output.stdout.is_empty(), "{arguments}");
     }
 }
+
+/// What is not a proved central bound of everything asked about cannot be printed as one.
+#[test]
+fn only_proved_central_bounds_have_a_name() {
+    for (arguments, message) in [
+        (
+            "--dimension 1 --keep 0.5 --batch-size 10 --participations 2 --bound l1-diameter",
+            "bound is l1-diameter, must be one of local",
+        ),
+        (
+            "--dimension 5 --keep 0.5 --batch-size 10000 --bound paper-proposition3",
+            "must be one of local, clones",
+        ),
+        (
+            "--dimension 2 --schedule 10x300x1x0.5,10x310x2x0.3 --participations 3 --bound clones",
+            "only certified together",
+        ),
+        ("--task-file nowhere.toml --participations 2", "cannot be used with"),
+        ("--dimension 2 --schedule 10x300x1x0.5 --bits 2", "cannot be used with"),
+        ("--local-epsilon 4 --batch-size 10 --bits 2", "cannot be used with"),
+    ] {
+        let parts: Vec<&str> = arguments.split(' ').collect();
+        let output = incrowd(&[&["certify"], &parts[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+    }
+    let value = json("--dimension 1 --keep 0.5 --batch-size 300 --participations 2 --all");
+    let certified = number(&value, "epsilon_central");
+    for row in value["alternatives"].as_array().unwrap() {
+        if row["of"] == "releases" {
+            assert!(number(row, "epsilon") >= certified * (1.0 - 1e-6), "{row}");
+        }
+        let paper = row["bound"].as_str().unwrap() == "paper-proposition3";
+        assert_eq!(row["certificate"], !paper, "{row}");
+    }
+}

@@ -202,3 +202,25 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
         assert!(output.stdout.is_empty(), "{arguments}");
     }
 }
+
+#[test]
+fn a_preset_keeps_to_the_cap_on_the_local_epsilon() {
+    let base = [
+        "plan",
+        "--dimension",
+        "20",
+        "--horizon",
+        "100000",
+        "--preset",
+        "weaker-adversary",
+        "--central-epsilon",
+        "0.013",
+    ];
+    let run = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_incrowd")).args(base).args(more).output().unwrap()
+    };
+    let refused = run(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("above the cap of 8"));
+    assert_eq!(run(&["--local-epsilon", "unlimited"]).status.code(), Some(0));
+}

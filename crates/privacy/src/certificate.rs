@@ -24,7 +24,7 @@ pub struct Certificate {
     epsilon_central: f64,
     epsilon_central_bound: BoundName,
     delta: f64,
-    /// (b), (c) if all reports of one person land in one batch.
+    /// (b), (c) however the reports of one person are placed, also all in one batch.
     epsilon_central_same_batch: f64,
     participations: u32,
     honest_fraction: f64,
@@ -84,7 +84,7 @@ impl Trust {
                 "central only: at least the stated fraction of every batch comes from honest devices whose reports the adversary does not know"
             }
             Self::ParticipationIsKept => {
-                "central only: each device sends at most one report in a batch and at most the stated number in all (another value is given for when all of them land in one batch)"
+                "central only: each device sends at most one report in a batch and at most the stated number in all (the value for all of them in one batch holds however they are placed)"
             }
             Self::SilenceTellsNothing => {
                 "central only: whether and when a device reports does not depend on its context or reward"
@@ -153,17 +153,23 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     })
 }
 
-/// The epsilon when all k reports of a person land in one batch, for the worst stage: group privacy, or the local guarantee where that is smaller.
+/// The epsilon however a person's k reports are placed, also all in one batch: group privacy with the worst stage at every step, or the local
+/// guarantee where that is smaller.
 fn same_batch(settings: &[Setting], central: f64, all_reports: f64) -> f64 {
-    let mut worst = central;
-    for setting in settings.iter().filter(|setting| setting.participations > 1) {
-        let one = |delta| {
+    let Some(&Setting { participations: k, delta, .. }) = settings.first() else {
+        return all_reports;
+    };
+    if k == 1 {
+        return central;
+    }
+    let one = |delta: f64| {
+        let certified = |setting: &Setting| {
             Ok(central::certify(&Setting { participations: 1, delta, ..*setting })?.epsilon)
         };
-        let group = composition::same_batch(one, setting.participations, setting.delta);
-        worst = worst.max(group.map_or(all_reports, |epsilon| epsilon.min(all_reports)));
-    }
-    worst
+        settings.iter().map(certified).try_fold(0.0, |worst: f64, epsilon| Ok(worst.max(epsilon?)))
+    };
+    composition::same_batch(one, k, delta)
+        .map_or(all_reports, |epsilon| epsilon.min(all_reports).max(central))
 }
 
 impl Certificate {

@@ -1,7 +1,5 @@
 //! kappa: the largest Renyi divergence of a sum between two values of one person, per squared difference. Proof: `docs/privacy-proofs.md`, section 3.
 
-use libm::{expm1, log1p};
-
 use super::pmf::{Pmf, SMALLEST_TAIL};
 
 /// Differences of likelihoods are computed to 4e-16; where the largest is above [`SMALLEST_DIFFERENCE`], kappa is off by less than this share.
@@ -159,7 +157,7 @@ fn within_cell(groups: &Groups, bits: u32, power: f64, effort: Effort) -> f64 {
     let width = 2.0 / f64::from(bits);
     // y is the whole difference of two neighbours, at distance `width`.
     let node = |x: f64| (x, groups.upper(|y| excess(x / width * y, power)) / (x * x));
-    let value = |x: f64, curvature: f64| log1p(curvature * x * x) / (x * x);
+    let value = |x: f64, curvature: f64| (curvature * x * x).ln_1p() / (x * x);
     let at_zero = power * (power - 1.0) / 2.0 * groups.upper(|y| (y / width) * (y / width));
     let nodes: Vec<(f64, f64)> =
         (0..7).map(|halvings| node(width / f64::from(1u32 << halvings))).collect();
@@ -196,7 +194,7 @@ fn excess(z: f64, power: f64) -> f64 {
                         * (1.0 + (b - 4.0) / 5.0 * z * (1.0 + (b - 5.0) / 6.0 * z)));
         b * (b - 1.0) / 2.0 * z * z * series * (1.0 + 1e-9)
     } else {
-        let grown = expm1(power * log1p(z)) - power * z;
+        let grown = (power * z.ln_1p()).exp_m1() - power * z;
         // The rounding error of both terms, relative to their size.
         grown + 4.0 * f64::EPSILON * (power * z).abs()
     }
@@ -259,6 +257,6 @@ fn across_cells(nodes: &[Node], power: f64, effort: Effort) -> f64 {
     let at = |node: &Node| (node.distance, node.groups.upper(|y| excess(y, power)).max(0.0));
     let points: Vec<(f64, f64)> = nodes.iter().map(at).collect();
     let chords = points.windows(2).map(|ends| Chord { from: ends[0], to: ends[1] });
-    let largest = |chord: Chord| chord.largest(effort.pieces, |x, excess| log1p(excess) / (x * x));
+    let largest = |chord: Chord| chord.largest(effort.pieces, |x, excess| excess.ln_1p() / (x * x));
     chords.map(largest).fold(0.0, f64::max)
 }
