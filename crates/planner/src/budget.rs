@@ -34,6 +34,7 @@ pub struct Budget {
     rho: f64,
     corrections: RefCell<BTreeMap<i32, f64>>,
     local_keeps: RefCell<BTreeMap<u32, f64>>,
+    alone_keeps: RefCell<BTreeMap<u32, f64>>,
 }
 
 impl Budget {
@@ -59,6 +60,7 @@ impl Budget {
             rho,
             corrections: RefCell::default(),
             local_keeps: RefCell::default(),
+            alone_keeps: RefCell::default(),
         }
     }
 
@@ -73,6 +75,22 @@ impl Budget {
         Ok(keep)
     }
 
+    /// A c at which the central limit is met without any crowd: all reports of a person together are local enough. 0 if there is none.
+    fn alone_keep(&self, bits: u32) -> Result<f64, PrivacyError> {
+        let Some(central) = self.central else { return Ok(LARGEST_KEEP) };
+        if let Some(&keep) = self.alone_keeps.borrow().get(&bits) {
+            return Ok(keep);
+        }
+        let each = central / f64::from(self.participations) * (1.0 - 1e-6);
+        let keep = match local::largest_keep(self.dimension, bits, each) {
+            Ok(keep) => keep.min(LARGEST_KEEP),
+            Err(PrivacyError::EpsilonLocalTooSmall { .. }) => 0.0,
+            Err(error) => return Err(error),
+        };
+        self.alone_keeps.borrow_mut().insert(bits, keep);
+        Ok(keep)
+    }
+
     /// A fast guess at the largest c that both limits allow.
     pub fn guess_keep(&self, size: u32, bits: u32) -> Result<f64, PrivacyError> {
         let cap = self.local_keep(bits)?;
@@ -80,7 +98,7 @@ impl Budget {
             return Ok(cap);
         }
         let correction = self.correction(f64::from(size) * f64::from(bits))?;
-        Ok(self.closed_form(size, bits, correction).min(cap))
+        Ok(self.closed_form(size, bits, correction).max(self.alone_keep(bits)?).min(cap))
     }
 
     /// The largest c, to a few percent of epsilon, at which [`approx_epsilon`] meets the limits.
@@ -90,7 +108,7 @@ impl Budget {
             return Ok(cap);
         }
         let start = self.guess_keep(size, bits)?;
-        self.solve(size, bits, start, cap)
+        Ok(self.solve(size, bits, start, cap)?.max(self.alone_keep(bits)?.min(cap)))
     }
 
     /// A guess at the central epsilon of a batch.

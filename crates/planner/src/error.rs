@@ -114,7 +114,7 @@ pub enum PlanError {
     },
     /// The central epsilon leaves no signal in the batches that are allowed.
     #[error(
-        "central epsilon {epsilon} needs batches of at least {needed} at dimension {dimension}, but {limit} allows at most {allowed}: the smallest feasible central epsilon is {smallest:.4}"
+        "central epsilon {epsilon} needs batches of at least {needed} at dimension {dimension}, but {limit} allows at most {allowed}: the smallest feasible central epsilon is {smallest:.1e}"
     )]
     CentralTooSmall {
         /// The central epsilon asked for.

@@ -7,7 +7,7 @@ use incrowd_protocol::{
 use libm::ceil;
 
 use crate::{
-    BatchLimit, PlanError, Request, SMALLEST_BATCH, Shape,
+    BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
     budget::{Budget, SMALLEST_KEEP},
     regret::predicted_regret,
     sizes::{self, Sizes},
@@ -205,6 +205,35 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
         needed: budget.smallest_useful_batch(),
         limit,
         allowed,
-        smallest: 1.01 * budget.approx(allowed, bits, SMALLEST_KEEP)?,
+        smallest: smallest_central(
+            request,
+            allowed,
+            bits,
+            budget.approx(allowed, bits, SMALLEST_KEEP)?,
+        )?,
     })
+}
+
+/// A central epsilon that can be met with batches of `allowed`, not much above `guess`, with two digits.
+fn smallest_central(
+    request: &Request,
+    allowed: u32,
+    bits: u32,
+    guess: f64,
+) -> Result<f64, PlanError> {
+    let mut epsilon = guess;
+    for _ in 0..40 {
+        epsilon = two_digits_up(1.02 * epsilon);
+        let config = PlanRequest { central_epsilon: Some(epsilon), ..request.config().clone() };
+        if Budget::new(&config).keep(allowed, bits)? >= SMALLEST_KEEP {
+            break;
+        }
+    }
+    Ok(epsilon)
+}
+
+/// Rounded up to two digits.
+fn two_digits_up(value: f64) -> f64 {
+    let unit = libm::pow(10.0, libm::floor(libm::log10(value)) - 1.0);
+    if unit > 0.0 { libm::ceil(value / unit) * unit } else { value }
 }
