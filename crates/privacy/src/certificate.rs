@@ -115,7 +115,7 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let k = mechanism.participations();
     let mut rounds = Vec::new();
     let mut settings = Vec::new();
-    let mut locals = Vec::new();
+    let (mut locals, mut centrals) = (Vec::new(), Vec::new());
     for stage in mechanism.schedule().stages() {
         let setting = Setting::of_stage(mechanism, stage)?;
         let local = local::certify(setting.dimension, stage.bits, setting.keep)?;
@@ -131,12 +131,13 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         });
         settings.push(setting);
         locals.push(local);
+        centrals.push(central);
     }
     let local = locals.into_iter().max_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     // A checked schedule has a stage.
     let local = local.ok_or(PrivacyError::BatchSize(0))?;
     let all_reports = up(local.epsilon * f64::from(k));
-    let central = central::certify_any_of(&settings)?;
+    let central = central::certify_any_of(&settings, &centrals)?;
     Ok(Certificate {
         mechanism: mechanism.hash(),
         epsilon_local: local.epsilon,

@@ -210,26 +210,22 @@ fn uses_all_bits(setting: &Setting) -> bool {
     bits.is_some() && used_bits(setting) == bits
 }
 
-/// A person takes part in k batches, each of any of these kinds: the smallest proved central epsilon of all k together.
+/// A person takes part in k batches, each of any of these kinds: the smallest proved central epsilon of all k together. `alone` is what [`certify`]
+/// says of each kind.
 ///
 /// Different laws composed can exceed each of them composed with itself, so the kinds are compared at one common order, where divergences add up.
 /// Proof: section 6.3.
-pub fn certify_any_of(settings: &[Setting]) -> Result<Bound, PrivacyError> {
-    let mut worst: Option<(Bound, Setting)> = None;
-    let mut cap = 0f64;
-    for setting in settings {
-        let bound = certify(setting)?;
-        cap = cap.max(setting.local()?.epsilon);
-        if worst.is_none_or(|(worst, _)| bound.epsilon > worst.epsilon) {
-            worst = Some((bound, *setting));
-        }
-    }
-    let Some((worst, setting)) = worst else { return Err(PrivacyError::BatchSize(0)) };
-    if setting.participations == 1 || settings.len() == 1 {
+pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Result<Bound, PrivacyError> {
+    let worst = settings.iter().zip(alone).max_by(|(_, a), (_, b)| a.epsilon.total_cmp(&b.epsilon));
+    let (leader, &worst) = worst.ok_or(PrivacyError::BatchSize(0))?;
+    if leader.participations == 1 || settings.len() == 1 {
         return Ok(worst);
     }
-    let cap = Bound { bound: BoundName::Local, epsilon: cap };
-    Ok(mixed(settings, &setting).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap)))
+    let mut cap = leader.local()?;
+    for setting in settings {
+        cap.epsilon = cap.epsilon.max(setting.local()?.epsilon);
+    }
+    Ok(mixed(settings, leader).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap)))
 }
 
 /// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of them has no bound on its divergence.
