@@ -113,13 +113,7 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
         );
     }
     let size = arguments.batch_size.ok_or("--batch-size is missing")?;
-    if size == 0 {
-        return Err(PrivacyError::BatchSize(0).into());
-    }
-    if !(arguments.honest > 0.0 && arguments.honest <= 1.0) {
-        return Err(PrivacyError::HonestFraction(arguments.honest).into());
-    }
-    let honest = ((arguments.honest * size as f64).floor() as u64).clamp(1, size);
+    let honest = central::honest_others(size, arguments.honest)? + 1;
     let k = arguments.participations;
     let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
     let epsilon = match k {
@@ -228,14 +222,12 @@ struct Row {
 /// Every central bound of the stage with the largest central epsilon, the local bounds of one of its reports, and the paper's.
 fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
     let (stage, all) = worst_stage(mechanism)?;
-    let (dimension, keep) = (mechanism.dimension() as u32, stage.flip.keep().next_up());
+    let Setting { dimension, bits, keep, .. } = Setting::of_stage(mechanism, &stage)?;
     let row =
         |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
     let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
-    rows.extend(
-        local::bounds(dimension, stage.bits, keep)?.into_iter().map(row("one report", true)),
-    );
-    let randomizer = paper::Randomizer { dimension, bits: stage.bits, flip: stage.flip.value() };
+    rows.extend(local::bounds(dimension, bits, keep)?.into_iter().map(row("one report", true)));
+    let randomizer = paper::Randomizer { dimension, bits, flip: stage.flip.value() };
     // Outside its regime the paper says nothing.
     let paper = paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta());
     let proposition_3 = |epsilon| Bound { bound: BoundName::PaperProposition3, epsilon };

@@ -23,8 +23,6 @@ pub enum BoundName {
     Clones,
     /// The paper's Prop. 3, without a change; not a certificate.
     PaperProposition3,
-    /// The paper's Thm 1, as printed; not a certificate.
-    PaperTheorem1,
 }
 
 /// An upper bound on an epsilon and where it comes from.

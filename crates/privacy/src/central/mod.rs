@@ -43,7 +43,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting of a batch of which a share is honest: floor(h l) - 1 others.
+    /// The setting of a batch of which a share is honest.
     pub fn of_batch(
         (dimension, bits, keep): (u32, u32, f64),
         batch_size: u64,
@@ -51,15 +51,7 @@ impl Setting {
         participations: u32,
         delta: f64,
     ) -> Result<Self, PrivacyError> {
-        if batch_size == 0 {
-            return Err(PrivacyError::BatchSize(0));
-        }
-        if !(honest_fraction > 0.0 && honest_fraction <= 1.0) {
-            return Err(PrivacyError::HonestFraction(honest_fraction));
-        }
-        // Rounded down twice: floats above 2^53 are far beyond any batch.
-        let honest = (honest_fraction * batch_size as f64).floor() as u64;
-        let others = honest.min(batch_size).saturating_sub(1);
+        let others = honest_others(batch_size, honest_fraction)?;
         Self { dimension, bits, keep, others, participations, delta }.check()
     }
 
@@ -96,6 +88,19 @@ impl Setting {
         let one = local::certify(self.dimension, self.bits, self.keep)?.epsilon;
         Ok(Bound { bound: BoundName::Local, epsilon: up(one * f64::from(self.participations)) })
     }
+}
+
+/// Reports of a batch that are surely honest besides one's own: floor(h l) - 1.
+pub fn honest_others(batch_size: u64, honest_fraction: f64) -> Result<u64, PrivacyError> {
+    if batch_size == 0 {
+        return Err(PrivacyError::BatchSize(0));
+    }
+    if !(honest_fraction > 0.0 && honest_fraction <= 1.0) {
+        return Err(PrivacyError::HonestFraction(honest_fraction));
+    }
+    // Rounded down: floats above 2^53 are far beyond any batch.
+    let honest = (honest_fraction * batch_size as f64).floor() as u64;
+    Ok(honest.min(batch_size).saturating_sub(1))
 }
 
 /// The smallest proved central epsilon.
