@@ -220,10 +220,10 @@ def proven_noise(d, L, S, delta_j, s, bias):
     return nu, eta, positive[0]
 
 
-def calibrated_noise(d, L, s):
-    nu = L**2 * s * (2 * mp.sqrt(d) + mpf("0.9793") * mpf(d)**(-mpf(1) / 6))
+def calibrated_noise(d, L, v):
+    nu = L**2 * v * (2 * mp.sqrt(d) + mpf("0.9793") * mpf(d)**(-mpf(1) / 6))
     w = 1 - mpf(2) / (9 * d) + mpf("1.6449") * mp.sqrt(mpf(2) / (9 * d))
-    return nu, L * s * mp.sqrt(d) * w**mpf("1.5"), nu
+    return nu, L * v * mp.sqrt(d) * w**mpf("1.5"), nu
 
 
 def add_release(mech, st, release):
@@ -233,7 +233,8 @@ def add_release(mech, st, release):
     estimate = [(Fraction(2 * int(total), m) - l) / c for total in release["sums"]]
     st["moment"] = [a + L * b for a, b in zip(st["moment"], estimate)]
     st["gram"] = [a + L * L * b for a, b in zip(st["gram"], estimate[d:])]
-    st.update(j=st["j"] + 1, t=st["t"] + l, s2=st["s2"] + l / (m * c * c), bias=st["bias"] + l / (c * 2**30), m=m, c=c)
+    st.update(j=st["j"] + 1, t=st["t"] + l, s2=st["s2"] + l / (m * c * c),
+              v2=st["v2"] + l * (1 - c * c * (1 - Fraction(1, m))) / (m * c * c), bias=st["bias"] + l / (c * 2**30), m=m, c=c)
 
 
 def fit(mech, learner, st):
@@ -247,7 +248,7 @@ def fit(mech, learner, st):
     elif mode == "proven":
         nu, eta, z = proven_noise(d, L, S, delta_j, s, exact(st["bias"]))
     else:
-        nu, eta, z = calibrated_noise(d, L, s)
+        nu, eta, z = calibrated_noise(d, L, mp.sqrt(exact(st["v2"])))
     cell = lambda i, k: exact(st["gram"][max(i, k) * (max(i, k) + 1) // 2 + min(i, k)])
     gram = mp.matrix([[cell(i, k) for k in range(d)] for i in range(d)])
     lowest = min(mp.eigsy(gram, eigvals_only=True))
@@ -270,7 +271,7 @@ def fit(mech, learner, st):
 def replay(mech, learner, sums):
     """For every release the model or None, and the diagnostics."""
     d, update, last, models, diagnostics = mech["dimension"], learner["update"], None, [], []
-    st = {"j": 0, "t": 0, "s2": Fraction(0), "bias": Fraction(0), "moment": [Fraction(0)] * d,
+    st = {"j": 0, "t": 0, "s2": Fraction(0), "v2": Fraction(0), "bias": Fraction(0), "moment": [Fraction(0)] * d,
           "gram": [Fraction(0)] * (size_d(d) - d)}
     version = 0
     for release in sums:

@@ -1,13 +1,14 @@
 use std::sync::Arc;
 
-use incrowd_protocol::{
-    BatchSums, Model, ModelParts, ProtocolError, TaskConfig, UpdateRule, triangle,
-};
+use incrowd_protocol::{BatchSums, Model, ModelParts, ProtocolError, TaskConfig, UpdateRule};
 use libm::log;
 use thiserror::Error;
 
 use crate::{
-    Ellipsoid, Statistics, algebra, confidence::Setting, mutant::Mutant, statistics::Noise,
+    Estimate, Statistics,
+    confidence::{Frame, Setting},
+    mutant::Mutant,
+    statistics::Noise,
 };
 
 /// Why a release or a saved state is not taken. Nothing changed.
@@ -28,17 +29,6 @@ pub enum BanditError {
     /// Statistics of another task, or damaged.
     #[error("the statistics are not of this task")]
     WrongStatistics,
-}
-
-/// What the releases so far say about the parameter.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Estimate {
-    /// V^-1 times the moment.
-    pub theta: Vec<f64>,
-    /// W, packed row by row: V^-1 = W'W.
-    pub width_factor: Vec<f64>,
-    /// The sizes behind the width.
-    pub ellipsoid: Ellipsoid,
 }
 
 /// The bandit of one task.
@@ -124,26 +114,19 @@ impl Bandit {
     /// Estimate and confidence after the releases so far; none before the first one, or if V is not positive definite in floats.
     pub fn estimate(&self) -> Option<Estimate> {
         let mechanism = self.task.mechanism();
-        let d = mechanism.dimension();
+        let releases = self.statistics.round;
         let setting = Setting {
-            learner: self.task.learner().config(),
-            dimension: d,
+            frame: Frame {
+                learner: self.task.learner().config(),
+                dimension: mechanism.dimension(),
+                releases,
+                mutant: self.mutant,
+            },
             context_bound: mechanism.context_bound(),
-            round: mechanism.round(self.statistics.round).ok()?,
-            noise: Noise::after(mechanism, self.statistics.round, self.mutant),
-            mutant: self.mutant,
+            round: mechanism.round(releases).ok()?,
+            noise: Noise::after(mechanism, releases, self.mutant),
         };
-        let sizes = setting.sizes();
-        let smallest_of_gram = algebra::smallest_eigenvalue(&self.statistics.gram, d);
-        let ridge = setting.ridge(&sizes, smallest_of_gram);
-        let mut v = self.statistics.gram.clone();
-        (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
-
-        let factor = algebra::cholesky(&v, d)?;
-        let log_det = 2.0 * (0..d).map(|i| log(factor[triangle(i + 1) - 1])).sum::<f64>();
-        let width_factor = algebra::invert_lower(&factor, d);
-        let theta = algebra::solve(&width_factor, &self.statistics.moment);
-        let ellipsoid = setting.ellipsoid(&sizes, ridge, log_det, smallest_of_gram + ridge.0);
-        Some(Estimate { theta, width_factor, ellipsoid })
+        let Statistics { moment, gram, .. } = &self.statistics;
+        Estimate::new(&setting.frame, &setting.sizes(), moment, gram)
     }
 }

@@ -49,57 +49,51 @@ enum Width {
     Paper(f64),
 }
 
-/// What the sizes depend on.
-pub(crate) struct Setting<'a> {
+/// What every width depends on.
+pub(crate) struct Frame<'a> {
     pub learner: &'a LearnerConfig,
     pub dimension: usize,
+    /// j.
+    pub releases: u32,
+    pub mutant: Option<Mutant>,
+}
+
+/// What the sizes depend on.
+pub(crate) struct Setting<'a> {
+    pub frame: Frame<'a>,
     /// L.
     pub context_bound: f64,
-    /// Newest absorbed round, which is also the number of releases (j).
+    /// Newest absorbed round.
     pub round: Round,
     pub noise: Noise,
-    pub mutant: Option<Mutant>,
 }
 
 impl Setting<'_> {
     pub fn sizes(&self) -> Sizes {
-        match self.learner.confidence {
+        match self.frame.learner.confidence {
             Confidence::Proven {} => self.proven(),
-            Confidence::Calibrated { exploration } => self.calibrated(exploration),
+            Confidence::Calibrated { exploration } => {
+                let (bound, v) = (self.context_bound, sqrt(self.noise.variance));
+                let stds = (bound * v, bound * bound * v);
+                Sizes::calibrated(self.frame.dimension, stds, exploration)
+            }
             Confidence::Paper { ridge } => self.paper(ridge),
         }
     }
 
-    /// ln(3/delta_j), delta_j = delta/(j(j+1)).
-    fn log_failure(&self) -> f64 {
-        let j = f64::from(self.round.number);
-        log(3.0 * j * (j + 1.0) / self.learner.failure_probability)
-    }
-
     fn proven(&self) -> Sizes {
-        let (d, bound, s) = (self.dimension as f64, self.context_bound, sqrt(self.noise.proxy));
+        let Frame { learner, dimension, .. } = self.frame;
+        let (d, bound, s) = (dimension as f64, self.context_bound, sqrt(self.noise.proxy));
+        let log_failure = self.frame.log_failure();
         let bias = self.noise.bias;
-        let gram = s * sqrt(2.0 * d * (self.log_failure() + log(2.0 * d))) + d * bias;
-        let moment = s * (sqrt(d) + sqrt(2.0 * self.log_failure())) + sqrt(d) * bias;
+        let gram = s * sqrt(2.0 * d * (log_failure + log(2.0 * d))) + d * bias;
+        let moment = s * (sqrt(d) + sqrt(2.0 * log_failure)) + sqrt(d) * bias;
         let (nu, eta) = (bound * bound * gram, bound * moment);
         Sizes {
             gram_noise: nu,
             moment_noise: Some(eta),
-            floor: best_floor(self.learner.parameter_bound, nu, eta),
+            floor: best_floor(learner.parameter_bound, nu, eta),
             width: Width::Scaled(1.0),
-        }
-    }
-
-    fn calibrated(&self, exploration: f64) -> Sizes {
-        let (d, bound, s) = (self.dimension as f64, self.context_bound, sqrt(self.noise.proxy));
-        let nu = bound * bound * s * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
-        let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
-        let eta = bound * s * sqrt(d) * (w * sqrt(w));
-        Sizes {
-            gram_noise: nu,
-            moment_noise: Some(eta),
-            floor: nu,
-            width: Width::Scaled(exploration),
         }
     }
 
@@ -108,19 +102,49 @@ impl Setting<'_> {
     /// # Deviation
     /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for all terms.
     fn paper(&self, ridge: f64) -> Sizes {
-        let (d, bound) = (self.dimension as f64, self.context_bound);
+        let learner = self.frame.learner;
+        let (d, bound) = (self.frame.dimension as f64, self.context_bound);
         let (t, m, p) = (self.noise.reports, f64::from(self.round.bits), self.round.flip.value());
-        let g = log(2.0 * t / self.learner.failure_probability);
+        let g = log(2.0 * t / learner.failure_probability);
         let root = sqrt(8.0 * t * g);
         let lambda = root / m + 2.0 * root / ((1.0 - p) * sqrt(m)) + ridge;
         let noise = 2.0 * sqrt(p * (1.0 - p / 2.0) * t * m * g)
             + 8.0 * g / 3.0
             + sqrt(8.0) / m * sqrt(t * g);
-        let width = self.learner.reward_noise * sqrt(8.0 * g + d * log(3.0 + t / lambda))
-            + self.learner.parameter_bound * sqrt(3.0 * 2.0 * bound * bound * lambda)
+        let width = learner.reward_noise * sqrt(8.0 * g + d * log(3.0 + t / lambda))
+            + learner.parameter_bound * sqrt(3.0 * 2.0 * bound * bound * lambda)
             + sqrt(2.0) * d / sqrt(lambda) * noise;
         let nu = 2.0 * bound * bound * lambda;
         Sizes { gram_noise: nu, moment_noise: None, floor: nu, width: Width::Paper(width) }
+    }
+}
+
+impl Sizes {
+    /// From the law of the noise: `stds` are the standard deviations of an entry of the moment and of an off-diagonal entry of the Gram matrix.
+    pub fn calibrated(dimension: usize, stds: (f64, f64), exploration: f64) -> Self {
+        let (d, (moment, gram)) = (dimension as f64, stds);
+        let nu = gram * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
+        let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
+        let eta = moment * sqrt(d) * (w * sqrt(w));
+        Self {
+            gram_noise: nu,
+            moment_noise: Some(eta),
+            floor: nu,
+            width: Width::Scaled(exploration),
+        }
+    }
+
+    /// The same with V at least `floor` above the true Gram matrix.
+    pub fn with_floor(self, floor: f64) -> Self {
+        Self { floor: self.floor.max(floor), ..self }
+    }
+}
+
+impl Frame<'_> {
+    /// ln(3/delta_j), delta_j = delta/(j(j+1)).
+    fn log_failure(&self) -> f64 {
+        let j = f64::from(self.releases);
+        log(3.0 * j * (j + 1.0) / self.learner.failure_probability)
     }
 
     /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.

@@ -3,7 +3,11 @@
 use incrowd_protocol::{ProtocolError, TaskConfig};
 use libm::log;
 
-use crate::{Ellipsoid, confidence::Setting, statistics::Noise};
+use crate::{
+    Ellipsoid,
+    confidence::{Frame, Setting},
+    statistics::Noise,
+};
 
 /// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly over all directions (the Gram matrix is L^2 t/d times the
 /// identity) and the noise is of its expected size.
@@ -15,19 +19,19 @@ pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolErro
     let bound = mechanism.context_bound();
     let d = mechanism.dimension() as f64;
     let noise = Noise::after(mechanism, round, None);
-    let setting = Setting {
+    let frame = Frame {
         learner: task.learner().config(),
         dimension: mechanism.dimension(),
-        context_bound: bound,
-        round: mechanism.round(round)?,
-        noise,
+        releases: round,
         mutant: None,
     };
+    let round = mechanism.round(round)?;
+    let setting = Setting { frame, context_bound: bound, round, noise };
     let sizes = setting.sizes();
     let gram = bound * bound * noise.reports / d;
-    let ridge = setting.ridge(&sizes, gram);
+    let ridge = setting.frame.ridge(&sizes, gram);
     let smallest = gram + ridge.0;
-    Ok(setting.ellipsoid(&sizes, ridge, d * log(smallest), smallest))
+    Ok(setting.frame.ellipsoid(&sizes, ridge, d * log(smallest), smallest))
 }
 
 #[cfg(test)]

@@ -91,13 +91,15 @@ pub(crate) struct Noise {
     pub reports: f64,
     /// s^2 = sum of l/(m c^2): variance proxy of a debiased sum, in units of L or L^2.
     pub proxy: f64,
+    /// v^2 = sum of l (1 - c^2 (1 - 1/m))/(m c^2): upper bound on its variance, at most `proxy`.
+    pub variance: f64,
     /// Largest bias of a debiased sum from rounded thresholds, in the same units.
     pub bias: f64,
 }
 
 impl Noise {
     pub fn after(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Self {
-        let mut noise = Self { reports: 0.0, proxy: 0.0, bias: 0.0 };
+        let mut noise = Self { reports: 0.0, proxy: 0.0, variance: 0.0, bias: 0.0 };
         let mut left = round;
         for stage in mechanism.schedule().stages() {
             let rounds = stage.rounds.min(left);
@@ -108,9 +110,24 @@ impl Noise {
             }
             let reports = f64::from(rounds) * f64::from(stage.size);
             noise.reports += reports;
-            noise.proxy += reports / (f64::from(stage.bits) * keep * keep);
+            let bits = f64::from(stage.bits);
+            noise.proxy += reports / (bits * keep * keep);
+            noise.variance += reports * report_variance(stage.bits, keep);
             noise.bias += reports * QUANTISATION / keep;
         }
         noise
     }
+}
+
+/// Upper bound on the variance of one report's debiased coordinate, for L = 1: (1 - c^2 (1 - 1/m))/(m c^2).
+///
+/// Before they are flipped all but one of the m bits are sure, so their coins have variance (1 - c^2)/4; the last one's has at most 1/4.
+pub fn report_variance(bits: u32, keep: f64) -> f64 {
+    let (m, square) = (f64::from(bits), keep * keep);
+    (1.0 - square * (1.0 - 1.0 / m)) / (m * square)
+}
+
+/// Upper bound on the variance of a debiased sum after `round` releases, in units of L (moment) or L^2 (Gram matrix).
+pub fn noise_variance(mechanism: &Mechanism, round: u32) -> f64 {
+    Noise::after(mechanism, round, None).variance
 }

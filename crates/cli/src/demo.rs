@@ -6,7 +6,7 @@ use clap::Args;
 use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, Selection, Stage, TaskConfig,
 };
-use incrowd_sim::{Path, Simulation, Summary, Synthetic};
+use incrowd_sim::{Path, Rewards, Sblb, Simulation, Summary, Synthetic};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -55,14 +55,16 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let task = task(arguments)?;
-    let people = Synthetic::new(arguments.dimension, arguments.arms, arguments.seed)?;
-    let mut simulation = Simulation::new(task.clone(), people, Path::Wire, arguments.seed)?;
+    let (seed, rewards) = (arguments.seed, Rewards::Bernoulli);
+    let people = Synthetic::new(arguments.dimension, arguments.arms, rewards, seed)?;
+    let mut simulation = Simulation::new(people, Sblb::new(task.clone(), Path::Wire, seed))?;
 
     let users = task.mechanism().schedule().horizon();
     let bar = ProgressBar::new(users).with_style(ProgressStyle::with_template(
         "{bar:40} {human_pos}/{human_len} people, {per_sec}, {eta} left, regret {msg} of random",
     )?);
-    while simulation.next_batch()? {
+    while simulation.summary().users < users {
+        simulation.run(u64::from(arguments.batch_size))?;
         let summary = simulation.summary();
         bar.set_position(summary.users);
         bar.set_message(format!("{:.1}%", 100.0 * summary.regret_share()));
@@ -71,8 +73,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
     let summary = simulation.summary();
     match arguments.output {
-        Output::Text => print_table(arguments.seed, summary),
-        Output::Json => out!("{:#}", as_json(arguments.seed, summary)),
+        Output::Text => print_table(seed, &summary),
+        Output::Json => out!("{:#}", as_json(seed, &summary)),
     }
     if summary.regret_share() > LIMIT {
         eprintln!("the regret is above {:.0}% of a random choice's", 100.0 * LIMIT);

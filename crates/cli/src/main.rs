@@ -8,8 +8,10 @@ macro_rules! out {
 mod audit;
 mod certify;
 mod demo;
+mod figures;
 mod plan;
 mod plot;
+mod simulate;
 
 use std::{
     fmt,
@@ -35,7 +37,9 @@ enum Command {
     Audit(audit::Arguments),
     Certify(certify::Arguments),
     Demo(demo::Arguments),
+    Figures(figures::Arguments),
     Plan(Box<plan::Arguments>),
+    Simulate(Box<simulate::Arguments>),
 }
 
 /// How results are printed.
@@ -53,7 +57,9 @@ fn main() -> ExitCode {
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Certify(arguments) => certify::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Figures(arguments) => figures::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

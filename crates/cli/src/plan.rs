@@ -97,7 +97,7 @@ enum PresetName {
     WeakerAdversary,
 }
 
-fn local_limit(text: &str) -> Result<LocalLimit, String> {
+pub fn local_limit(text: &str) -> Result<LocalLimit, String> {
     if text == "unlimited" {
         return Ok(LocalLimit::Unlimited);
     }

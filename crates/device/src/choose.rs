@@ -6,16 +6,18 @@ use rand_distr::{Distribution, StandardNormal};
 
 use crate::DeviceError;
 
-/// Keeps the buffers of a choice, so that choosing allocates nothing.
-pub(crate) struct Chooser {
+/// Chooses an arm from a model. Keeps the buffers of a choice, so that choosing allocates nothing.
+pub struct Chooser {
     theta: Vec<f64>,
 }
 
 impl Chooser {
+    /// For arms with this many features.
     pub fn new(dimension: usize) -> Self {
         Self { theta: vec![0.0; dimension] }
     }
 
+    /// Index of the best of `arms`; without a model, or among equals, each is as likely.
     pub fn choose<'a, R: Rng>(
         &mut self,
         model: Option<&Model>,

@@ -16,6 +16,8 @@ mod mutant;
 mod participation;
 mod randomizer;
 
+#[cfg(feature = "simulation")]
+pub use choose::Chooser;
 pub use clip::InputProblem;
 pub use device::{Answer, Device};
 pub use error::DeviceError;

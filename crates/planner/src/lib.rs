@@ -25,5 +25,5 @@ pub use alternatives::Alternative;
 pub use error::{BatchLimit, PlanError};
 pub use plan::{Plan, plan};
 pub use preset::{PaperStatement, Preset};
-pub use regret::{predicted_regret, random_regret};
+pub use regret::{predicted_regret, predicted_regret_with, random_regret};
 pub use request::{DEFAULT_LOCAL_EPSILON, LocalLimit, PlanRequest, Request, SMALLEST_BATCH, Shape};

@@ -1,7 +1,7 @@
 //! Predicted regret: how fast a schedule learns, by the bandit's own widths.
 
 use incrowd_bandit::forecast;
-use incrowd_protocol::{Learner, Schedule, TaskConfig};
+use incrowd_protocol::{Learner, LearnerConfig, Schedule, TaskConfig};
 use libm::{pow, sqrt};
 
 use crate::PlanError;
@@ -47,10 +47,37 @@ fn lost_share(task: &TaskConfig, round: u32, reports: f64) -> Result<f64, PlanEr
         // The paper's mode keeps it inside the width; the noise itself is the same in every mode.
         return lost_share(&calibrated(task)?, round, reports);
     };
-    let reward = task.learner().config().reward_noise * bound * sqrt(reports);
-    let noise = sqrt(moment * moment + reward * reward);
-    let tangent = ANGLE * noise * mechanism.dimension() as f64 / (bound * reports);
-    Ok(1.0 - 1.0 / sqrt(1.0 + tangent * tangent))
+    let reward = task.learner().config().reward_noise;
+    Ok(lost_to(moment / bound, reward, mechanism.dimension(), reports))
+}
+
+/// 1 - cos(angle) with a moment whose noise is of size `moment`, for L = 1.
+fn lost_to(moment: f64, reward_noise: f64, dimension: usize, reports: f64) -> f64 {
+    let noise = sqrt(moment * moment + reward_noise * reward_noise * reports);
+    let tangent = ANGLE * noise * dimension as f64 / reports;
+    1.0 - 1.0 / sqrt(1.0 + tangent * tangent)
+}
+
+/// The same prediction for another algorithm: a model after every `batch` people, from a moment whose noise after t people is of size `noise(t)` (L = 1).
+/// For choosing the batches of the algorithms that incrowd is compared with as well as its own.
+pub fn predicted_regret_with(
+    dimension: usize,
+    horizon: f64,
+    batch: f64,
+    noise: impl Fn(f64) -> f64,
+) -> f64 {
+    let random = random_regret(dimension);
+    let reward_noise = LearnerConfig::default().reward_noise;
+    let mut before = batch.min(horizon);
+    let mut regret = random * before;
+    while before < horizon {
+        let share = lost_to(noise(before), reward_noise, dimension, before);
+        let steps = ((before / batch) * (STEP - 1.0)).max(1.0);
+        let after = (before + libm::floor(steps) * batch).min(horizon);
+        regret += share * random * (after - before);
+        before = after;
+    }
+    regret
 }
 
 fn calibrated(task: &TaskConfig) -> Result<TaskConfig, PlanError> {

@@ -1,5 +1,6 @@
 //! The schedule with the least predicted regret, by guesses.
 
+use incrowd_bandit::report_variance;
 use incrowd_protocol::{
     FlipProbability, Learner, Mechanism, MechanismConfig, PolicyConfig, Selection, Stage,
     TaskConfig,
@@ -16,7 +17,7 @@ use crate::{
 /// Bits per coordinate that are tried.
 const BITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// More bits must lower the noise by this factor: they cost bytes.
-const WORTH_MORE_BITS: f64 = 0.95;
+const WORTH_MORE_BITS: f64 = 0.98;
 /// Schedules that take longer to certify, by [`effort`], are not tried; twice as long if growing batches were asked for.
 const MOST_EFFORT: f64 = 8.0;
 /// Regret above the least that is as good.
@@ -104,7 +105,7 @@ fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Dra
     Ok(Some(Draft { kinds, regret }))
 }
 
-/// The m and c with the least noise 1/(m c^2) in a report.
+/// The m and c with the least noise in a report.
 fn best_law(
     request: &Request,
     budget: &Budget,
@@ -117,7 +118,7 @@ fn best_law(
     let free = BITS.into_iter().filter(|&bits| effort(bits) <= most_effort);
     for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
         let keep = budget.guess_keep(size, bits)?;
-        let noise = 1.0 / (f64::from(bits) * keep * keep);
+        let noise = report_variance(bits, keep);
         if noise < WORTH_MORE_BITS * least {
             (best, least) = ((bits, keep), noise);
         }

@@ -3,6 +3,7 @@
 //! Pure mathematics: this crate is told numbers, never data. Every public epsilon is an upper bound, rounded outward, and says which bound it is
 //! ([`Bound`]). The proofs are in `docs/privacy-proofs.md`.
 
+pub mod baseline;
 mod bound;
 pub mod central;
 mod certificate;

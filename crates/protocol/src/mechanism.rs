@@ -128,23 +128,22 @@ impl Mechanism {
     }
 
     fn digest(&self) -> MechanismHash {
-        let mut hasher = Sha256::new();
-        hasher.update(b"incrowd/mechanism/v1\0");
-        hasher.update(self.dimension.to_be_bytes());
-        hasher.update(self.context_bound.to_be_bytes());
-        hasher.update(self.grace.to_be_bytes());
-        hasher.update(self.central_delta.to_be_bytes());
-        hasher.update(self.participations.to_be_bytes());
-        hasher.update(self.honest_fraction.to_be_bytes());
-        hasher.update((self.schedule.stages().len() as u32).to_be_bytes());
+        let mut bytes = b"incrowd/mechanism/v1\0".to_vec();
+        bytes.extend(self.dimension.to_be_bytes());
+        bytes.extend(self.context_bound.to_be_bytes());
+        bytes.extend(self.grace.to_be_bytes());
+        bytes.extend(self.central_delta.to_be_bytes());
+        bytes.extend(self.participations.to_be_bytes());
+        bytes.extend(self.honest_fraction.to_be_bytes());
+        bytes.extend((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
             let flip = stage.flip;
             for word in [stage.rounds, stage.size, stage.bits, flip.numerator(), flip.denominator()]
             {
-                hasher.update(word.to_be_bytes());
+                bytes.extend(word.to_be_bytes());
             }
         }
-        MechanismHash(hasher.finalize().into())
+        MechanismHash::of(bytes)
     }
 }
 
@@ -175,6 +174,11 @@ impl From<Mechanism> for MechanismConfig {
 pub struct MechanismHash([u8; 32]);
 
 impl MechanismHash {
+    /// SHA-256 of the canonical bytes of a mechanism, which start with a tag of their kind.
+    pub fn of(bytes: impl AsRef<[u8]>) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
     /// The hash itself.
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0

@@ -1,24 +1,68 @@
-use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use rand_distr::{Bernoulli, Distribution, StandardNormal};
+//! Where people come from: synthetic problems and data files, all behind one trait.
+
+mod classification;
+mod data_error;
+mod draw;
+mod drifting;
+mod fixed_arms;
+mod logged;
+mod ordered;
+mod source;
+mod synthetic;
+mod table;
+mod vectors;
+
+pub use classification::{Classification, ClassificationConfig, ClassificationPeople, Features};
+pub use data_error::{DataError, Place};
+pub use drifting::Drifting;
+pub use fixed_arms::FixedArms;
+pub use logged::{Estimate, Logged, LoggedConfig, LoggedPeople};
+pub use ordered::Ordered;
+pub use source::{EnvironmentConfig, Source};
+pub use synthetic::{Rewards, Synthetic};
+
 use thiserror::Error;
+
+/// One person: the features of each arm, and what is known about each arm's reward.
+///
+/// Belongs to the environment and to that person's device. Nothing here is ever given to a shuffler or a server as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct Person {
+    /// Features of the arms, one row of the environment's dimension after the other; each of norm at most 1.
+    pub arms: Vec<f64>,
+    /// Expected reward of each arm, 0 to 1; empty if nobody knows it (logged data).
+    pub means: Vec<f64>,
+}
 
 /// People arriving one after the other, each with a few arms to choose from.
 pub trait Environment {
     /// Number of features (d).
     fn dimension(&self) -> usize;
 
-    /// Writes the next person's arms to `arms`, one row of features after the other.
-    fn next_person(&mut self, arms: &mut Vec<f64>);
+    /// The next person replaces the one in `person`.
+    fn next_person(&mut self, person: &mut Person);
 
-    /// Expected reward of an arm.
-    fn mean_reward(&self, arm: &[f64]) -> f64;
+    /// The reward of the current person for playing the arm with this index, 0 to 1; none if the data does not know it, and then this person does not
+    /// count.
+    fn reward(&mut self, arm: usize) -> Option<f64>;
+}
 
-    /// A reward, when the current person plays `arm`.
-    fn draw_reward(&mut self, arm: &[f64]) -> f64;
+impl<E: Environment + ?Sized> Environment for Box<E> {
+    fn dimension(&self) -> usize {
+        (**self).dimension()
+    }
+
+    fn next_person(&mut self, person: &mut Person) {
+        (**self).next_person(person);
+    }
+
+    fn reward(&mut self, arm: usize) -> Option<f64> {
+        (**self).reward(arm)
+    }
 }
 
 /// A rule for environments that is violated.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum EnvironmentError {
     /// No room for a bias and a direction.
@@ -27,75 +71,43 @@ pub enum EnvironmentError {
     /// Nothing to choose.
     #[error("arms is {0}, must be from 2 to 100000")]
     Arms(u32),
+    /// A direction cannot turn when there is only one.
+    #[error("dimension of a drifting environment is {0}, must be from 3 to 1000")]
+    DriftingDimension(u32),
+    /// `turn` is no reasonable angle.
+    #[error("turn is {0}, must be from 0 to 1000 (radians)")]
+    Turn(f64),
+    /// Nobody comes.
+    #[error("horizon is {0}, must be at least 1")]
+    Horizon(u64),
+    /// The data has another dimension than the task.
+    #[error("dimension is {found}, but the data gives {expected}")]
+    DataDimension {
+        /// The dimension asked for.
+        found: u32,
+        /// The dimension of the data.
+        expected: u32,
+    },
+    /// A data file breaks a rule.
+    #[error(transparent)]
+    Data(#[from] DataError),
 }
 
-/// The demo problem: features (1, z)/sqrt 2 with z uniform on the unit sphere, a hidden direction w, and a click (reward 1) with
-/// probability 1/2 + <z, w>/2. So |x| = 1 = L, |theta*| = 1 = S, and every probability from 0 to 1 occurs.
-#[derive(Debug, Clone)]
-pub struct Synthetic {
-    theta: Vec<f64>,
-    arms: u32,
-    rng: ChaCha8Rng,
-}
-
-impl Synthetic {
-    /// `arms` arms per person; everything random comes from `seed`.
-    pub fn new(dimension: u32, arms: u32, seed: u64) -> Result<Self, EnvironmentError> {
-        if !(2..=1000).contains(&dimension) {
-            return Err(EnvironmentError::Dimension(dimension));
-        }
-        if !(2..=100_000).contains(&arms) {
-            return Err(EnvironmentError::Arms(arms));
-        }
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut theta = vec![0.0; dimension as usize];
-        draw_features(&mut theta, &mut rng);
-        Ok(Self { theta, arms, rng })
-    }
-
-    /// The parameter to be learned.
-    pub fn theta(&self) -> &[f64] {
-        &self.theta
-    }
-}
-
-impl Environment for Synthetic {
-    fn dimension(&self) -> usize {
-        self.theta.len()
-    }
-
-    fn next_person(&mut self, arms: &mut Vec<f64>) {
-        arms.resize(self.theta.len() * self.arms as usize, 0.0);
-        for arm in arms.chunks_exact_mut(self.theta.len()) {
-            draw_features(arm, &mut self.rng);
-        }
-    }
-
-    fn mean_reward(&self, arm: &[f64]) -> f64 {
-        let product: f64 = self.theta.iter().zip(arm).map(|(t, x)| t * x).sum();
-        product.clamp(0.0, 1.0)
-    }
-
-    fn draw_reward(&mut self, arm: &[f64]) -> f64 {
-        let click =
-            Bernoulli::new(self.mean_reward(arm)).is_ok_and(|coin| coin.sample(&mut self.rng));
-        f64::from(u8::from(click))
+/// Room for a bias and a direction.
+fn check_dimension(dimension: u32) -> Result<usize, EnvironmentError> {
+    if (2..=1000).contains(&dimension) {
+        Ok(dimension as usize)
+    } else {
+        Err(EnvironmentError::Dimension(dimension))
     }
 }
 
-/// (1, z)/sqrt 2, z uniform on the unit sphere.
-fn draw_features(target: &mut [f64], rng: &mut ChaCha8Rng) {
-    loop {
-        let mut square = 0.0;
-        for entry in &mut target[1..] {
-            *entry = StandardNormal.sample(rng);
-            square += *entry * *entry;
-        }
-        if square > 0.0 {
-            let scale = (2.0 * square).sqrt();
-            target[1..].iter_mut().for_each(|entry| *entry /= scale);
-            target[0] = std::f64::consts::FRAC_1_SQRT_2;
-            return;
-        }
-    }
+/// Something to choose.
+fn check_arms(arms: u32) -> Result<u32, EnvironmentError> {
+    if (2..=100_000).contains(&arms) { Ok(arms) } else { Err(EnvironmentError::Arms(arms)) }
+}
+
+/// Somebody comes.
+fn check_horizon(horizon: u64) -> Result<u64, EnvironmentError> {
+    if horizon > 0 { Ok(horizon) } else { Err(EnvironmentError::Horizon(horizon)) }
 }

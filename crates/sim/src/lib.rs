@@ -1,11 +1,24 @@
-//! The simulator: synthetic people through the real device, shuffler and bandit.
+//! The simulator: people of many kinds, through the product and its rivals.
 //!
-//! There is no second implementation of the algorithm here. Every person makes a real device, every batch is a real
-//! [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`].
+//! There is no second implementation of the product here. [`Sblb`] makes real devices, every batch is a real
+//! [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`]. The rivals sit beside it, behind the same
+//! [`Algorithm`] trait.
 
+mod algorithm;
 pub mod audit;
 mod environment;
+pub mod experiment;
+pub mod figures;
 mod simulation;
+pub mod statistics;
 
-pub use environment::{Environment, EnvironmentError, Synthetic};
-pub use simulation::{Path, Simulation, SimulationError, Summary};
+pub use algorithm::{
+    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, Guarantee, LinUcb, Oracle, Path,
+    Progress, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
+};
+pub use environment::{
+    Classification, ClassificationConfig, ClassificationPeople, DataError, Drifting, Environment,
+    EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged, LoggedConfig,
+    LoggedPeople, Ordered, Person, Place, Rewards, Source, Synthetic,
+};
+pub use simulation::{Simulation, SimulationError, Summary};

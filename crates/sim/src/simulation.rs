@@ -1,35 +1,24 @@
-use std::sync::Arc;
-
-use incrowd_bandit::{Bandit, BanditError};
-use incrowd_device::{Device, DeviceError, Randomizer};
-use incrowd_protocol::{BatchSums, Model, TaskConfig};
-use incrowd_shuffler::{Batch, Outcome, Refusal};
-use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use rand_core::Rng;
-use serde::Serialize;
+use incrowd_bandit::BanditError;
+use incrowd_device::DeviceError;
+use incrowd_shuffler::Refusal;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Environment;
+use crate::{Algorithm, Choice, Environment, Person};
 
-/// How reports travel in a simulation. Both have the same law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Path {
-    /// Every person has a device whose report is encoded, decoded and counted, as in production.
-    Wire,
-    /// Counts go straight to the batch's sums, for long simulations.
-    Bulk,
-}
+/// People in a row that the data knows no answer for, before it is given up.
+const MOST_MISSES: u64 = 100_000_000;
 
 /// What a simulation can stumble over; each is a mistake in the set-up.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// Features of another dimension than the task's.
-    #[error("the environment has dimension {found}, must be the task's {needed}")]
+    /// Features of another dimension than the algorithm's.
+    #[error("the environment has dimension {found}, must be the algorithm's {needed}")]
     Dimension {
         /// Of the environment.
         found: usize,
-        /// Of the task.
+        /// Of the algorithm.
         needed: usize,
     },
     /// The device refused.
@@ -41,24 +30,38 @@ pub enum SimulationError {
     /// The bandit refused.
     #[error(transparent)]
     Bandit(#[from] BanditError),
+    /// An arm that the person does not have.
+    #[error("arm {arm} was chosen, must be below {arms}")]
+    Arm {
+        /// Index of the arm.
+        arm: usize,
+        /// Number of arms.
+        arms: usize,
+    },
+    /// The best arm was asked for where nobody knows it.
+    #[error("this environment does not know the best arm, the oracle cannot play it")]
+    NoMeans,
+    /// Nobody's answer is in the log.
+    #[error("none of the last {MOST_MISSES} people played what the log knows the reward of")]
+    NothingLogged,
 }
 
 /// How a simulation went.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// People who took part.
     pub users: u64,
     /// Batches released.
-    pub batches: u32,
+    pub batches: u64,
     /// Models published.
-    pub models: u32,
+    pub models: u64,
     /// Sum of the rewards people got.
     pub reward: f64,
-    /// Expected sum of rewards of a uniformly random choice.
+    /// Expected sum of rewards of a uniformly random choice, where it is known.
     pub reward_random: f64,
-    /// Expected sum of rewards of the best choice.
+    /// Expected sum of rewards of the best choice, where it is known.
     pub reward_best: f64,
-    /// Expected reward lost against the best choice.
+    /// Expected reward lost against the best choice, where it is known.
     pub regret: f64,
 }
 
@@ -74,149 +77,79 @@ impl Summary {
     }
 }
 
-/// One run of a task with synthetic people, a batch at a time.
-pub struct Simulation<E> {
-    task: Arc<TaskConfig>,
-    people: People<E>,
-    batch: Batch,
-    bandit: Bandit,
-    model: Option<Model>,
-    path: Path,
-    /// What devices draw from; in bulk only for their choices.
-    rng: ChaCha8Rng,
-    /// What reports are randomized with in bulk.
-    coins: ChaCha8Rng,
-}
-
-impl<E: Environment> Simulation<E> {
-    /// Before the first person. The devices' coins come from `seed`.
-    pub fn new(
-        task: Arc<TaskConfig>,
-        environment: E,
-        path: Path,
-        seed: u64,
-    ) -> Result<Self, SimulationError> {
-        let (found, needed) = (environment.dimension(), task.mechanism().dimension());
-        if found != needed {
-            return Err(SimulationError::Dimension { found, needed });
-        }
-        // The environment may have the same seed, so it has stream 0 for itself.
-        let stream = |number| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            rng.set_stream(number);
-            rng
-        };
-        let people = People { environment, arms: Vec::new(), summary: Summary::default() };
-        let batch = Batch::new(Arc::new(task.mechanism().clone()));
-        let bandit = Bandit::new(task.clone());
-        Ok(Self {
-            task,
-            people,
-            batch,
-            bandit,
-            model: None,
-            path,
-            rng: stream(1),
-            coins: stream(2),
-        })
-    }
-
-    /// How it went so far.
-    pub fn summary(&self) -> &Summary {
-        &self.people.summary
-    }
-
-    /// The bandit, to look at its estimate.
-    pub fn bandit(&self) -> &Bandit {
-        &self.bandit
-    }
-
-    /// Runs the next batch and absorbs its release; false when the schedule is over.
-    pub fn next_batch(&mut self) -> Result<bool, SimulationError> {
-        let Some(round) = self.batch.round() else {
-            return Ok(false);
-        };
-        let sums = match self.path {
-            Path::Wire => self.by_wire(round.number)?,
-            Path::Bulk => self.in_bulk()?,
-        };
-        self.people.summary.batches += 1;
-        if let Some(model) = self.bandit.absorb(&sums)? {
-            self.people.summary.models += 1;
-            self.model = Some(model);
-        }
-        Ok(true)
-    }
-
-    fn by_wire(&mut self, round: u32) -> Result<BatchSums, SimulationError> {
-        loop {
-            let mut device = Device::simulated(self.task.clone(), &mut self.rng);
-            let (context, reward) = self.people.serve_next(&mut device, self.model.as_ref())?;
-            let answer = device.report(round, context, reward)?;
-            let bytes = answer.report.encode(self.task.mechanism()).map_err(DeviceError::from)?;
-            match self.batch.accept_bytes(&bytes) {
-                Outcome::Released(sums) => return Ok(sums),
-                Outcome::Refused(refusal) => return Err(refusal.into()),
-                Outcome::Counted | Outcome::Duplicate => {}
-            }
-        }
-    }
-
-    fn in_bulk(&mut self) -> Result<BatchSums, SimulationError> {
-        let mut randomizer = Randomizer::new(self.task.mechanism());
-        let mut device = Device::simulated(self.task.clone(), &mut self.rng);
-        let (people, model, coins) = (&mut self.people, self.model.as_ref(), &mut self.coins);
-        let mut result = Ok(());
-        let outcome = self.batch.fill(|round, sums| {
-            while !sums.is_full() && result.is_ok() {
-                result = people.serve_next(&mut device, model).map(|(context, reward)| {
-                    let (counts, _) = randomizer.randomize(round, context, reward, coins);
-                    sums.add(counts);
-                });
-            }
-        });
-        result?;
-        match outcome {
-            Outcome::Released(sums) => Ok(sums),
-            Outcome::Refused(refusal) => Err(refusal.into()),
-            Outcome::Counted | Outcome::Duplicate => Err(Refusal::Finished.into()),
-        }
-    }
-}
-
-struct People<E> {
+/// One run: people of an environment, served by an algorithm.
+pub struct Simulation<E, A> {
     environment: E,
-    arms: Vec<f64>,
+    algorithm: A,
+    person: Person,
     summary: Summary,
 }
 
-impl<E: Environment> People<E> {
-    /// The next person plays what `device` chooses: the features of that arm, and the reward.
-    fn serve_next<R: Rng>(
-        &mut self,
-        device: &mut Device<R>,
-        model: Option<&Model>,
-    ) -> Result<(&[f64], f64), SimulationError> {
-        let d = self.environment.dimension();
-        self.environment.next_person(&mut self.arms);
-        let chosen = device.choose(model, self.arms.chunks_exact(d))?;
-        let (mut best, mut sum, mut mean) = (f64::NEG_INFINITY, 0.0, 0.0);
-        for (index, arm) in self.arms.chunks_exact(d).enumerate() {
-            let reward = self.environment.mean_reward(arm);
-            best = best.max(reward);
-            sum += reward;
-            if index == chosen {
-                mean = reward;
+impl<E: Environment, A: Algorithm> Simulation<E, A> {
+    /// Before the first person.
+    pub fn new(environment: E, algorithm: A) -> Result<Self, SimulationError> {
+        let found = environment.dimension();
+        if let Some(needed) = algorithm.dimension().filter(|&needed| needed != found) {
+            return Err(SimulationError::Dimension { found, needed });
+        }
+        let (person, summary) = (Person::default(), Summary::default());
+        Ok(Self { environment, algorithm, person, summary })
+    }
+
+    /// How it went so far.
+    pub fn summary(&self) -> Summary {
+        let progress = self.algorithm.progress();
+        Summary { batches: progress.batches, models: progress.models, ..self.summary }
+    }
+
+    /// The algorithm, to look at it.
+    pub fn algorithm(&self) -> &A {
+        &self.algorithm
+    }
+
+    /// Serves this many people more.
+    pub fn run(&mut self, people: u64) -> Result<(), SimulationError> {
+        let mut misses = 0;
+        for _ in 0..people {
+            while !self.serve()? {
+                misses += 1;
+                if misses >= MOST_MISSES {
+                    return Err(SimulationError::NothingLogged);
+                }
             }
         }
-        let context = &self.arms[chosen * d..(chosen + 1) * d];
-        let reward = self.environment.draw_reward(context);
-        let summary = &mut self.summary;
+        Ok(())
+    }
+
+    /// The next person plays what the algorithm chooses; false if the data does not know what would have come of it.
+    fn serve(&mut self) -> Result<bool, SimulationError> {
+        let Self { environment, algorithm, person, summary } = self;
+        environment.next_person(person);
+        let d = environment.dimension();
+        let chosen = match algorithm.choose(&person.arms)? {
+            Choice::Arm(arm) => arm,
+            Choice::Best => best(&person.means).ok_or(SimulationError::NoMeans)?,
+        };
+        let arms = person.arms.len() / d;
+        if chosen >= arms {
+            return Err(SimulationError::Arm { arm: chosen, arms });
+        }
+        let Some(reward) = environment.reward(chosen) else {
+            return Ok(false);
+        };
+        algorithm.learn(&person.arms[chosen * d..(chosen + 1) * d], reward)?;
         summary.users += 1;
         summary.reward += reward;
-        summary.reward_best += best;
-        summary.reward_random += sum * d as f64 / self.arms.len() as f64;
-        summary.regret += best - mean;
-        Ok((context, reward))
+        if !person.means.is_empty() {
+            let best = person.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            summary.reward_best += best;
+            summary.reward_random += person.means.iter().sum::<f64>() / arms as f64;
+            summary.regret += best - person.means[chosen];
+        }
+        Ok(true)
     }
+}
+
+fn best(means: &[f64]) -> Option<usize> {
+    (0..means.len()).max_by(|&a, &b| means[a].total_cmp(&means[b]))
 }

@@ -6,7 +6,7 @@ use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, Schedule, Selection, Stage,
     TaskConfig,
 };
-use incrowd_sim::{Path, Simulation, SimulationError, Summary, Synthetic};
+use incrowd_sim::{Path, Rewards, Sblb, Simulation, SimulationError, Summary, Synthetic};
 use rayon::prelude::*;
 
 fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
@@ -28,10 +28,10 @@ fn fixed(users: u32) -> Vec<Stage> {
 }
 
 fn run(task: &Arc<TaskConfig>, path: Path, seed: u64) -> Summary {
-    let people = Synthetic::new(5, 10, seed).unwrap();
-    let mut simulation = Simulation::new(task.clone(), people, path, seed).unwrap();
-    while simulation.next_batch().unwrap() {}
-    *simulation.summary()
+    let people = Synthetic::new(5, 10, Rewards::Bernoulli, seed).unwrap();
+    let mut simulation = Simulation::new(people, Sblb::new(task.clone(), path, seed)).unwrap();
+    simulation.run(task.mechanism().schedule().horizon()).unwrap();
+    simulation.summary()
 }
 
 fn mean_share(task: &Arc<TaskConfig>, seeds: u64) -> f64 {
@@ -83,8 +83,8 @@ fn both_paths_count_everyone_once() {
 
 #[test]
 fn an_environment_of_another_dimension_is_refused() {
-    let people = Synthetic::new(4, 10, 1).unwrap();
-    let result = Simulation::new(task(fixed(1000), Policy::default()), people, Path::Wire, 1);
+    let people = Synthetic::new(4, 10, Rewards::Bernoulli, 1).unwrap();
+    let sblb = Sblb::new(task(fixed(1000), Policy::default()), Path::Wire, 1);
+    let result = Simulation::new(people, sblb);
     assert_eq!(result.err(), Some(SimulationError::Dimension { found: 4, needed: 5 }));
-    assert!(Synthetic::new(1, 10, 1).is_err() && Synthetic::new(5, 0, 1).is_err());
 }

@@ -7,7 +7,7 @@ use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
-use incrowd_sim::{Environment, Path, Simulation};
+use incrowd_sim::{Environment, Path, Person, Sblb, Simulation};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
 
 const REPORTS: u32 = 160_000;
@@ -127,16 +127,12 @@ impl Environment for Constant {
         DIMENSION as usize
     }
 
-    fn next_person(&mut self, arms: &mut Vec<f64>) {
-        *arms = X.to_vec();
+    fn next_person(&mut self, person: &mut Person) {
+        *person = Person { arms: X.to_vec(), means: vec![REWARD] };
     }
 
-    fn mean_reward(&self, _: &[f64]) -> f64 {
-        REWARD
-    }
-
-    fn draw_reward(&mut self, _: &[f64]) -> f64 {
-        REWARD
+    fn reward(&mut self, _: usize) -> Option<f64> {
+        Some(REWARD)
     }
 }
 
@@ -146,9 +142,9 @@ impl Environment for Constant {
 fn the_simulators_paths_estimate_the_truth() {
     for bits in [1, 3] {
         for path in [Path::Wire, Path::Bulk] {
-            let mut simulation = Simulation::new(task(bits), Constant, path, 3).unwrap();
-            assert!(simulation.next_batch().unwrap());
-            let statistics = simulation.bandit().statistics();
+            let mut simulation = Simulation::new(Constant, Sblb::new(task(bits), path, 3)).unwrap();
+            simulation.run(u64::from(REPORTS)).unwrap();
+            let statistics = simulation.algorithm().bandit().statistics();
             let found = statistics.moment().iter().chain(statistics.gram());
             let moment = X.iter().map(|x| x * REWARD);
             let gram = (0..4).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]));

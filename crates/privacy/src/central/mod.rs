@@ -6,7 +6,7 @@
 
 mod cover;
 mod divergence;
-mod pmf;
+pub(crate) mod pmf;
 
 use divergence::{Effort, Laws};
 use incrowd_protocol::{Mechanism, Stage};
@@ -280,7 +280,12 @@ fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
 /// Epsilon of k batches with this divergence each, with the share of delta that is already spent.
 fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
     let delta = setting.delta * (1.0 - spent);
-    let divergence = f64::from(setting.participations) * divergence * (1.0 + 1e-9);
+    from_renyi(f64::from(setting.participations) * divergence, order, delta)
+}
+
+/// Epsilon at `delta` of two laws with this Renyi divergence of this order. Proof: section 3.1.
+pub(crate) fn from_renyi(divergence: f64, order: f64, delta: f64) -> f64 {
+    let divergence = divergence * (1.0 + 1e-9);
     let epsilon =
         divergence + log((order - 1.0) / order) - (log(delta) + log(order)) / (order - 1.0);
     if epsilon.is_nan() { f64::INFINITY } else { epsilon.max(0.0) }
@@ -289,7 +294,6 @@ fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
 /// valid, so this may be rough.
 fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f64)> {
-    const RATIO: f64 = 0.618_033_988_749_894_8;
     let groups = if setting.bits == 1 { 100 } else { 60 };
     let effort = Effort { tolerance: 0.02, pieces: 16 };
     let laws = Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?;
@@ -302,6 +306,13 @@ fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f6
         let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
         (epsilon(setting, divergence(setting, kappa, order), order, spent), order)
     };
+    let best = best_exponent(at);
+    best.0.is_finite().then_some(best)
+}
+
+/// The smallest first component of `at` over ln(alpha - 1), by golden section, for orders from 1.05 to a million.
+pub(crate) fn best_exponent(at: impl Fn(f64) -> (f64, f64)) -> (f64, f64) {
+    const RATIO: f64 = 0.618_033_988_749_894_8;
     let (mut low, mut high) = (log(0.05), log(1e6));
     let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));
     let (mut at_left, mut at_right) = (at(left), at(right));
@@ -316,6 +327,5 @@ fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f6
             at_right = at(right);
         }
     }
-    let best = if at_left.0 <= at_right.0 { at_left } else { at_right };
-    best.0.is_finite().then_some(best)
+    if at_left.0 <= at_right.0 { at_left } else { at_right }
 }

@@ -6,17 +6,22 @@ use libm::{log, log1p};
 /// is at least [`SMALLEST_TAIL`].
 const NEGLIGIBLE: f64 = 1e-50;
 /// Smaller tails are refused.
-pub(super) const SMALLEST_TAIL: f64 = 1e-26;
+pub(crate) const SMALLEST_TAIL: f64 = 1e-26;
 
 /// Probabilities of consecutive integers; positions do not matter, only order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Pmf {
+pub(crate) struct Pmf {
     pub values: Vec<f64>,
 }
 
 impl Pmf {
     /// Bin(trials, chance): the ratio of neighbours is exact, so start at the mode and walk both ways.
     pub fn binomial(trials: u64, chance: f64) -> Self {
+        Self::binomial_at(trials, chance).1
+    }
+
+    /// The same, and the integer of its first entry.
+    pub fn binomial_at(trials: u64, chance: f64) -> (u64, Self) {
         let n = trials as f64;
         let odds = chance / (1.0 - chance);
         let mode = ((n + 1.0) * chance).floor().min(n);
@@ -38,10 +43,11 @@ impl Pmf {
             k -= 1.0;
         }
         values.reverse();
+        let first = mode as u64 - values.len() as u64;
         values.extend(above);
         let total: f64 = values.iter().sum();
         values.iter_mut().for_each(|value| *value /= total);
-        Self { values }
+        (first, Self { values })
     }
 
     /// The law of the sum of two independent ones, four weights at a time.

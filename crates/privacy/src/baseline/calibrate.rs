@@ -1,0 +1,225 @@
+//! The least noise that is certified for an epsilon, and the noise that the rivals' papers print.
+
+use libm::{ceil, log, log2, sqrt};
+
+use super::{
+    Baseline, NOISE_RANGE, binomial, check_batch, check_delta, check_levels, check_tree,
+    epsilon_central,
+};
+use crate::{PrivacyError, local};
+
+/// How far above the least possible noise a search may stop, relatively.
+const TOLERANCE: f64 = 1e-3;
+
+fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), PrivacyError> {
+    local::check_dimension(dimension)?;
+    if !(epsilon > 0.0 && epsilon.is_finite()) {
+        return Err(PrivacyError::EpsilonCentral(epsilon));
+    }
+    check_delta(delta)
+}
+
+/// The tree with the least noise that is certified for `epsilon_central`.
+pub fn gaussian_tree(
+    dimension: u32,
+    leaf_size: u32,
+    leaves: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_central, delta)?;
+    check_tree(leaf_size, leaves)?;
+    let with =
+        |noise_std| Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta };
+    least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-tree")
+}
+
+/// The local Gaussian with the least noise that is certified for `epsilon_local`.
+pub fn local_gaussian(
+    dimension: u32,
+    epsilon_local: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_local, delta)?;
+    let with = |noise_std| Baseline::LocalGaussian { dimension, noise_std, delta };
+    least_noise(with, epsilon_local, NOISE_RANGE, 1e-6, "local-gaussian")
+}
+
+/// The shuffled Gaussian with (to a thousandth) the least noise that is certified for `epsilon_central`.
+///
+/// For epsilons above about 2 the certified value can be well below the one asked for: with a little less noise there are too few clones, and the bound
+/// jumps to that of one report.
+pub fn shuffled_gaussian(
+    dimension: u32,
+    batch_size: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check_batch(batch_size)?;
+    let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
+    let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
+    // What is enough for one report is enough for a batch; the sum of a batch, which is released too, needs as much noise as one report.
+    let least = (alone / sqrt(f64::from(batch_size))).max(NOISE_RANGE.0);
+    let range = (least.min(alone), alone);
+    least_noise(with, epsilon_central, range, TOLERANCE, "shuffled-gaussian")
+}
+
+/// The least noise in a range, to a tolerance, that is certified for `epsilon`: bisection of its logarithm.
+fn least_noise(
+    with: impl Fn(f64) -> Baseline,
+    epsilon: f64,
+    (mut low, mut high): (f64, f64),
+    tolerance: f64,
+    rival: &'static str,
+) -> Result<Baseline, PrivacyError> {
+    let enough =
+        |noise: f64| Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon));
+    if enough(low)? {
+        return Ok(with(low));
+    }
+    if !enough(high)? {
+        let most = "the largest noise_std";
+        return Err(PrivacyError::EpsilonCentralTooSmall { epsilon, rival, most });
+    }
+    while high > low * (1.0 + tolerance) {
+        let middle = sqrt(low * high);
+        if enough(middle)? { high = middle } else { low = middle }
+    }
+    Ok(with(high))
+}
+
+/// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so there are 2g from v = -1 to v = 1.
+fn levels(dimension: u32, batch_size: u32) -> Result<u32, PrivacyError> {
+    let root = ceil(2.0 * sqrt(f64::from(batch_size))) as u32;
+    check_levels(2 * root.max(dimension).max(4))
+}
+
+/// The shuffled binomial with (to a thousandth) the fewest coins that are certified for `epsilon_central`, and twice as many levels as Chowdhury and
+/// Zhou's g = max(2 sqrt(batch_size), d, 4), which is how they round (see [`Baseline::ShuffledBinomial`]).
+pub fn shuffled_binomial(
+    dimension: u32,
+    batch_size: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check_batch(batch_size)?;
+    // The binomial is nearly a Gaussian: start from the noise that one needs.
+    let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
+    let levels = levels(dimension, batch_size)?;
+    let steps = alone * f64::from(levels) / 2.0;
+    let variance = f64::from(batch_size) * binomial::CHANCE * (1.0 - binomial::CHANCE);
+    let certified = |coins: u64| {
+        let all = coins * u64::from(batch_size);
+        binomial::epsilon_upper(dimension, levels, all, delta).unwrap_or(f64::INFINITY)
+    };
+    let is_enough = |coins: u64| certified(coins) <= epsilon_central;
+    let most = (binomial::MOST_COINS / u64::from(batch_size)).clamp(1, u64::from(u32::MAX));
+    let mut enough = (ceil(steps * steps / variance) as u64).clamp(1, most);
+    let mut few = 0;
+    // Gallop away from the guess, up or down, then bisect.
+    let mut gap = enough / 20 + 1;
+    while !is_enough(enough) {
+        if enough == most {
+            return Err(PrivacyError::EpsilonCentralTooSmall {
+                epsilon: epsilon_central,
+                rival: "shuffled-binomial",
+                most: "2^34 coins in a batch",
+            });
+        }
+        few = enough;
+        enough = enough.saturating_add(gap).min(most);
+        gap = gap.saturating_mul(2);
+    }
+    while few == 0 && enough > 1 {
+        let fewer = enough.saturating_sub(gap).max(1);
+        if is_enough(fewer) {
+            enough = fewer;
+        } else {
+            few = fewer;
+        }
+        gap = gap.saturating_mul(2);
+    }
+    while enough - few > 1 + enough / 1000 {
+        let middle = few + (enough - few) / 2;
+        if is_enough(middle) { enough = middle } else { few = middle }
+    }
+    Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins: enough as u32, delta })
+}
+
+/// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4 ln(4/delta)^2/eps^2, m = 1 + ceil(log2 n) with n = `leaves`, and
+/// Ltilde^2 = L^2 + 1 = 2 the squared norm of (x, r).
+///
+/// # Reference
+/// Shariff, Sheffet 2018, Section 4.2. From memory: the form is certain, the constant 16 and the 4 in the logarithm were not compared with the
+/// printed page.
+///
+/// # Deviation
+/// They draw a square matrix and add its transpose, divided by sqrt(2): the diagonal has twice this variance. Here all coordinates have the
+/// smaller one.
+pub fn gaussian_tree_as_printed(
+    dimension: u32,
+    leaf_size: u32,
+    leaves: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_central, delta)?;
+    check_tree(leaf_size, leaves)?;
+    let m = 1.0 + ceil(log2(f64::from(leaves)));
+    let noise_std = 4.0 * sqrt(m) * 2.0 * log(4.0 / delta) / epsilon_central;
+    checked(Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta })
+}
+
+/// The shuffled Gaussian with the noise that Chowdhury and Zhou print: sigma = 4 sqrt(2 ln(2.5 B/delta) ln(2/delta))/(eps sqrt(B)).
+///
+/// # Reference
+/// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5 B/delta))/(eps sqrt(B)), which agrees in form; the
+/// factor 4 sqrt(2 ln(2/delta)) was not compared with the printed page.
+pub fn shuffled_gaussian_as_printed(
+    dimension: u32,
+    batch_size: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_central, delta)?;
+    check_batch(batch_size)?;
+    let b = f64::from(batch_size);
+    let logarithms = log(2.5 * b / delta) * log(2.0 / delta);
+    let noise_std = 4.0 * sqrt(2.0 * logarithms) / (epsilon_central * sqrt(b));
+    checked(Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta })
+}
+
+/// The shuffled binomial with the coins that Chowdhury and Zhou print: g = max(2 sqrt(B), d, 4), b = 24e4 g^2 ln(4(d^2+1)/delta)^2/(eps^2 B), p = 1/4.
+///
+/// # Reference
+/// Chowdhury, Zhou 2022, the theorem on SDP-Vec, after Cheu et al. 2022. g, p and the form of b agree with their published code, which has a tuned
+/// factor of 1 or 10 and ln(d/delta) in place of 24e4 and the logarithm here; these two are from memory.
+pub fn shuffled_binomial_as_printed(
+    dimension: u32,
+    batch_size: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_central, delta)?;
+    check_batch(batch_size)?;
+    let levels = levels(dimension, batch_size)?;
+    let (g, d) = (f64::from(levels) / 2.0, f64::from(dimension));
+    let logarithm = log(4.0 * (d * d + 1.0) / delta);
+    let scale = g * logarithm / epsilon_central;
+    let coins = ceil(24e4 * scale * scale / f64::from(batch_size));
+    if coins.is_nan() || coins > f64::from(u32::MAX) {
+        return Err(PrivacyError::Coins(coins));
+    }
+    checked(Baseline::ShuffledBinomial {
+        dimension,
+        batch_size,
+        levels,
+        coins: coins as u32,
+        delta,
+    })
+}
+
+fn checked(baseline: Baseline) -> Result<Baseline, PrivacyError> {
+    baseline.check()?;
+    Ok(baseline)
+}

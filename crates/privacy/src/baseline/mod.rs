@@ -1,0 +1,325 @@
+//! The mechanisms of the algorithms that a simulator compares with, each with a certificate. Proofs: `docs/privacy-proofs.md`, section 8.
+//!
+//! All numbers are for contexts of norm at most L = 1 and rewards in [0, 1]: one person's datum is v = (r u, lower triangle of u u') with D = d(d+3)/2
+//! coordinates, and another datum in its place moves v by at most sqrt(4.5) (2 for d = 1). One person is in one leaf, sends one report, is in one batch.
+//!
+//! # Privacy
+//! These are rivals in a simulation, not a product. The certificates are about Gaussians over the real numbers; Gaussians computed in floats can reveal
+//! which inputs are possible at all from the last digits of a release (Mironov 2012, *On significance of the least significant bits for differential
+//! privacy*). The binomial mechanism is about integers and does not have this gap.
+
+mod amplified;
+mod binomial;
+mod calibrate;
+mod gaussian;
+
+pub use calibrate::{
+    gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
+    shuffled_binomial_as_printed, shuffled_gaussian, shuffled_gaussian_as_printed,
+};
+pub use gaussian::tree_levels;
+use incrowd_protocol::MechanismHash;
+use libm::sqrt;
+use serde::Serialize;
+
+use crate::{PrivacyError, local};
+
+/// Most steps of fixed-point rounding.
+const MOST_LEVELS: u32 = 100_000;
+/// Smallest and largest standard deviation of Gaussian noise.
+const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
+
+/// What a rival adds to people's data. The numbers are not checked here: [`certify`] refuses what makes no sense.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Baseline {
+    /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy prefix sums, after 1, ..., `leaves` - 1 leaves.
+    ///
+    /// A prefix of t leaves is the sum of one node for each binary digit of t, from the largest; each node that is used has its own noise, drawn once. The
+    /// prefix after the last leaf is not released, since nobody comes after it.
+    ///
+    /// # Reference
+    /// Shariff, Sheffet 2018, *Differentially private contextual linear bandits*; the tree is that of Dwork et al. 2010 and Chan, Shi, Song 2010.
+    GaussianTree {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// People in a leaf. The guarantee does not depend on it.
+        leaf_size: u32,
+        /// Leaves, at least 2.
+        leaves: u32,
+        /// Standard deviation of the noise of a node, for each of the D coordinates.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// Every person adds independent Gaussian noise to each of the D coordinates before sending.
+    ///
+    /// # Reference
+    /// Zheng, Cai, Huang, Li, Wang 2020, *Locally differentially private (contextual) bandits learning*.
+    LocalGaussian {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Standard deviation of the noise of a coordinate.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// The same reports behind a shuffler, which shows the multiset of a batch.
+    ///
+    /// # Reference
+    /// Chowdhury, Zhou 2022, *Shuffle private linear contextual bandits*, SDP-Amp.
+    ShuffledGaussian {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Reports in a batch, all of honest devices.
+        batch_size: u32,
+        /// Standard deviation of the noise of a coordinate of one report.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// Each coordinate (v+1)/2 is rounded at random to a multiple of 1/`levels`, up or down so that its mean is right, and each person adds `coins` bits
+    /// that are one with probability 1/4; the shuffler releases, for each coordinate, the number of ones of a batch.
+    ///
+    /// # Reference
+    /// Chowdhury, Zhou 2022, SDP-Vec, after Cheu, Joseph, Mao, Peng 2022, *Shuffle private stochastic convex optimization*. They write g for half of
+    /// `levels`: v + 1 is rounded to multiples of 1/g.
+    ShuffledBinomial {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// People in a batch, all with honest devices: everybody's coins count.
+        batch_size: u32,
+        /// Steps from v = -1 to v = 1.
+        levels: u32,
+        /// Noise bits per person and coordinate.
+        coins: u32,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+}
+
+impl Baseline {
+    /// SHA-256 over the tag `incrowd/baseline/v1`, the variant's name, each with a zero byte after it, and its numbers, big-endian.
+    pub fn hash(&self) -> MechanismHash {
+        let (name, words, reals) = match *self {
+            Self::GaussianTree { dimension, leaf_size, leaves, noise_std, delta } => {
+                ("gaussian-tree", vec![dimension, leaf_size, leaves], vec![noise_std, delta])
+            }
+            Self::LocalGaussian { dimension, noise_std, delta } => {
+                ("local-gaussian", vec![dimension], vec![noise_std, delta])
+            }
+            Self::ShuffledGaussian { dimension, batch_size, noise_std, delta } => {
+                ("shuffled-gaussian", vec![dimension, batch_size], vec![noise_std, delta])
+            }
+            Self::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
+                ("shuffled-binomial", vec![dimension, batch_size, levels, coins], vec![delta])
+            }
+        };
+        let mut bytes = b"incrowd/baseline/v1\0".to_vec();
+        bytes.extend(name.bytes().chain([0]));
+        bytes.extend(words.into_iter().flat_map(u32::to_be_bytes));
+        bytes.extend(reals.into_iter().flat_map(f64::to_be_bytes));
+        MechanismHash::of(bytes)
+    }
+
+    /// Dimension of the contexts (d).
+    pub fn dimension(&self) -> u32 {
+        match *self {
+            Self::GaussianTree { dimension, .. }
+            | Self::LocalGaussian { dimension, .. }
+            | Self::ShuffledGaussian { dimension, .. }
+            | Self::ShuffledBinomial { dimension, .. } => dimension,
+        }
+    }
+
+    /// Delta of the guarantee.
+    pub fn delta(&self) -> f64 {
+        match *self {
+            Self::GaussianTree { delta, .. }
+            | Self::LocalGaussian { delta, .. }
+            | Self::ShuffledGaussian { delta, .. }
+            | Self::ShuffledBinomial { delta, .. } => delta,
+        }
+    }
+
+    /// Standard deviation of the noise of one released sum (a node of the tree, one person's report, a batch), for each coordinate of v.
+    ///
+    /// For the binomial this is an upper bound: rounding a person's value at random adds at most 1/levels^2 to the variance, the coins of a batch add
+    /// (2/levels)^2 coins batch_size 3/16.
+    pub fn noise_std(&self) -> f64 {
+        match *self {
+            Self::GaussianTree { noise_std, .. } | Self::LocalGaussian { noise_std, .. } => {
+                noise_std
+            }
+            Self::ShuffledGaussian { batch_size, noise_std, .. } => {
+                noise_std * sqrt(f64::from(batch_size))
+            }
+            Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
+                let coin = binomial::CHANCE * (1.0 - binomial::CHANCE);
+                // In steps of 2/levels; random rounding has a variance of at most 1/4.
+                let person = f64::from(coins) * coin + 0.25;
+                2.0 / f64::from(levels) * sqrt(f64::from(batch_size) * person)
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), PrivacyError> {
+        local::check_dimension(self.dimension())?;
+        check_delta(self.delta())?;
+        match *self {
+            Self::GaussianTree { leaf_size, leaves, noise_std, .. } => {
+                check_tree(leaf_size, leaves)?;
+                check_noise(noise_std)
+            }
+            Self::LocalGaussian { noise_std, .. } => check_noise(noise_std),
+            Self::ShuffledGaussian { batch_size, noise_std, .. } => {
+                check_batch(batch_size)?;
+                check_noise(noise_std)
+            }
+            Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
+                check_batch(batch_size)?;
+                check_levels(levels)?;
+                if coins == 0 { Err(PrivacyError::Coins(0.0)) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+fn check_delta(delta: f64) -> Result<(), PrivacyError> {
+    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta)) }
+}
+
+fn check_batch(batch_size: u32) -> Result<(), PrivacyError> {
+    if batch_size == 0 { Err(PrivacyError::BatchSize(0)) } else { Ok(()) }
+}
+
+fn check_levels(levels: u32) -> Result<u32, PrivacyError> {
+    if (1..=MOST_LEVELS).contains(&levels) { Ok(levels) } else { Err(PrivacyError::Levels(levels)) }
+}
+
+fn check_tree(leaf_size: u32, leaves: u32) -> Result<(), PrivacyError> {
+    if leaf_size == 0 {
+        return Err(PrivacyError::LeafSize(leaf_size));
+    }
+    if leaves < 2 { Err(PrivacyError::Leaves(leaves)) } else { Ok(()) }
+}
+
+fn check_noise(noise_std: f64) -> Result<(), PrivacyError> {
+    let (least, most) = NOISE_RANGE;
+    if (least..=most).contains(&noise_std) {
+        Ok(())
+    } else {
+        Err(PrivacyError::NoiseStd(noise_std))
+    }
+}
+
+/// What a rival's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the hash of the mechanism it is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BaselineCertificate {
+    mechanism: MechanismHash,
+    epsilon_local: Option<f64>,
+    epsilon_central: Option<f64>,
+    delta: f64,
+    adversary: &'static str,
+}
+
+impl BaselineCertificate {
+    /// Hash of the mechanism this is about.
+    pub fn mechanism(&self) -> MechanismHash {
+        self.mechanism
+    }
+
+    /// Epsilon of what one person sends, at [`Self::delta`]. None if raw data leave the device or nothing is proved.
+    pub fn epsilon_local(&self) -> Option<f64> {
+        self.epsilon_local
+    }
+
+    /// Epsilon of all that is released, at [`Self::delta`]. None if nothing is proved.
+    pub fn epsilon_central(&self) -> Option<f64> {
+        self.epsilon_central
+    }
+
+    /// Delta of both.
+    pub fn delta(&self) -> f64 {
+        self.delta
+    }
+
+    /// Against whom the central guarantee holds, and who is trusted.
+    pub fn adversary(&self) -> &'static str {
+        self.adversary
+    }
+}
+
+/// The certificate of a rival's mechanism.
+///
+/// # Privacy
+/// Protects one person who takes part once: all other people may be the worst possible, and other people's data may depend on what was released. A
+/// person's own choices depend on their own context, as they must; everyone else sees post-processing (joint differential privacy).
+pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, PrivacyError> {
+    baseline.check()?;
+    let delta = baseline.delta();
+    let (epsilon_local, epsilon_central) = match *baseline {
+        Baseline::GaussianTree { .. } => (None, epsilon_central(baseline)?),
+        Baseline::LocalGaussian { .. } => {
+            let epsilon = epsilon_central(baseline)?;
+            (epsilon, epsilon)
+        }
+        Baseline::ShuffledGaussian { dimension, noise_std, .. } => {
+            let local = Baseline::LocalGaussian { dimension, noise_std, delta };
+            (epsilon_central(&local)?, epsilon_central(baseline)?)
+        }
+        Baseline::ShuffledBinomial { dimension, levels, coins, .. } => {
+            let local = binomial::epsilon_upper(dimension, levels, u64::from(coins), delta);
+            let central = epsilon_central(baseline)?;
+            // Sums are a post-processing of what people send.
+            (local, central.into_iter().chain(local).reduce(f64::min))
+        }
+    };
+    Ok(BaselineCertificate {
+        mechanism: baseline.hash(),
+        epsilon_local,
+        epsilon_central,
+        delta,
+        adversary: adversary(baseline),
+    })
+}
+
+/// Epsilon of all that a mechanism with checked numbers releases.
+fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, PrivacyError> {
+    let diameter = local::exact_diameter_2(baseline.dimension());
+    Ok(match *baseline {
+        Baseline::GaussianTree { leaves, noise_std, delta, .. } => {
+            let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
+            Some(gaussian::epsilon_upper(shift, delta))
+        }
+        Baseline::LocalGaussian { noise_std, delta, .. } => {
+            Some(gaussian::epsilon_upper(diameter / noise_std, delta))
+        }
+        Baseline::ShuffledGaussian { batch_size, noise_std, delta, .. } => {
+            let shift = diameter / noise_std;
+            Some(amplified::epsilon_upper(shift, u64::from(batch_size), delta)?)
+        }
+        Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
+            let coins = u64::from(coins) * u64::from(batch_size);
+            binomial::epsilon_upper(dimension, levels, coins, delta)
+        }
+    })
+}
+
+fn adversary(baseline: &Baseline) -> &'static str {
+    match baseline {
+        Baseline::GaussianTree { .. } => {
+            "whoever sees every model and everyone else's choices; the server sees all raw data and is trusted"
+        }
+        Baseline::LocalGaussian { .. } => {
+            "whoever sees every report and who sent it; only the person's own device is trusted"
+        }
+        Baseline::ShuffledGaussian { .. } => {
+            "whoever sees the reports of a batch without their senders; the shuffler and all other devices of the batch are trusted"
+        }
+        Baseline::ShuffledBinomial { .. } => {
+            "whoever sees the sums of a batch; the shuffler and all other devices of the batch are trusted, since the noise is made by everyone together"
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The rivals' certificates: against independent values, against exact divergences, and against what they must never be below.
+
+use incrowd_privacy::{PrivacyError, baseline::*};
+use proptest::prelude::*;
+
+fn central(baseline: &Baseline) -> f64 {
+    certify(baseline).unwrap().epsilon_central().unwrap()
+}
+
+fn local(noise_std: f64, delta: f64) -> Baseline {
+    Baseline::LocalGaussian { dimension: 1, noise_std, delta }
+}
+
+fn amplified(dimension: u32, batch_size: u32, noise_std: f64, delta: f64) -> Baseline {
+    Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta }
+}
+
+fn binomial(dimension: u32, batch_size: u32, levels: u32, coins: u32, delta: f64) -> Baseline {
+    Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta }
+}
+
+fn tree(leaves: u32, noise_std: f64, delta: f64) -> Baseline {
+    Baseline::GaussianTree { dimension: 5, leaf_size: 10, leaves, noise_std, delta }
+}
+
+/// Rounded up, and not by more than `slack`.
+fn assert_above(found: f64, wanted: f64, slack: f64, case: &str) {
+    assert!(found >= wanted && found <= wanted * (1.0 + slack), "{case}: {found} for {wanted}");
+}
+
+/// From mpmath with 40 digits, by bisection of Balle and Wang's formula; d = 1, where the diameter is 2.
+#[test]
+fn the_gaussian_is_exact() {
+    for (ratio, delta, wanted) in [
+        (3.730_632, 1e-5, 0.999_999_892_505_472_2),
+        (10.0, 1e-6, 0.396_857_377_644_083_6),
+        (0.5, 1e-9, 13.534_772_219_165_54),
+        (2.0, 1e-30, 5.718_296_581_808_107),
+        (0.05, 1e-250, 875.406_244_552_855_3),
+        (1000.0, 1e-6, 0.002_718_219_088_813_995),
+    ] {
+        let found = central(&local(2.0 * ratio, delta));
+        assert_above(found, wanted, 1e-8, &format!("{ratio} {delta:e}"));
+    }
+    // Balle, Wang 2018: sigma/Delta at (1, 1e-5).
+    let found = local_gaussian(1, 1.0, 1e-5).unwrap().noise_std() / 2.0;
+    assert_above(found, 3.730_631_634_815_94, 1e-5, "calibrated");
+}
+
+/// Every node that a prefix uses, and how many of them contain each leaf.
+#[test]
+fn tree_levels_by_brute_force() {
+    assert_eq!((tree_levels(0), tree_levels(1)), (0, 0));
+    for leaves in 2..=200u32 {
+        let mut nodes = std::collections::BTreeSet::new();
+        for prefix in 1..leaves {
+            let mut start = 0;
+            for digit in (0..32).rev().filter(|digit| prefix >> digit & 1 == 1) {
+                nodes.insert((start, start + (1 << digit)));
+                start += 1 << digit;
+            }
+            assert_eq!(start, prefix);
+        }
+        let holding = |leaf| nodes.iter().filter(|node| (node.0..node.1).contains(&leaf)).count();
+        let most = (0..leaves).map(holding).max().unwrap();
+        assert_eq!(tree_levels(leaves) as usize, most, "{leaves}");
+    }
+}
+
+/// L levels are one release with sqrt(L) less noise.
+#[test]
+fn a_tree_is_its_levels() {
+    for (leaves, levels) in [(2, 1.0), (3, 2.0), (1000, 10.0), (1024, 10.0), (1025, 11.0)] {
+        let one = Baseline::LocalGaussian {
+            dimension: 5,
+            noise_std: 20.0 / f64::sqrt(levels),
+            delta: 1e-6,
+        };
+        let (found, wanted) = (central(&tree(leaves, 20.0, 1e-6)), central(&one));
+        assert!((found / wanted - 1.0).abs() < 1e-9, "{leaves}: {found} {wanted}");
+    }
+    assert_eq!(certify(&tree(1000, 20.0, 1e-6)).unwrap().epsilon_local(), None);
+}
+
+/// The optimum over eps0 of the bound in the proofs, evaluated by an independent script (double sums over the clones): a certificate is not below it, and the
+/// search is not far from it.
+#[test]
+fn amplification_is_the_proved_bound() {
+    for (noise, batch, delta, wanted) in [
+        (10.0, 200, 1e-4, 0.312_951_06),
+        (6.0, 300, 1e-6, 1.179_623_19),
+        (3.0, 3000, 1e-5, 1.090_906_49),
+        (3.2, 3000, 1e-5, 0.908_057_03),
+    ] {
+        assert_above(
+            central(&amplified(5, batch, noise, delta)),
+            wanted,
+            0.005,
+            &format!("{noise} {batch}"),
+        );
+    }
+}
+
+#[test]
+fn amplification_lies_between_the_sum_and_one_report() {
+    for (noise, delta) in [(2.0, 1e-4), (5.0, 1e-6), (20.0, 1e-8)] {
+        let one = Baseline::LocalGaussian { dimension: 5, noise_std: noise, delta };
+        let report = central(&one);
+        assert_eq!(central(&amplified(5, 1, noise, delta)).to_bits(), report.to_bits());
+        let mut last = report;
+        for batch in [2, 10, 100, 1000, 10_000, 100_000] {
+            let certificate = certify(&amplified(5, batch, noise, delta)).unwrap();
+            let epsilon = certificate.epsilon_central().unwrap();
+            assert_eq!(certificate.epsilon_local(), Some(report));
+            assert!(epsilon <= last * (1.0 + 1e-3), "{batch}: {epsilon} {last}");
+            let std = noise * f64::from(batch).sqrt();
+            let sum = central(&Baseline::LocalGaussian { dimension: 5, noise_std: std, delta });
+            assert!(epsilon >= sum, "{batch}: {epsilon} below {sum}");
+            last = epsilon;
+        }
+    }
+    assert!(central(&amplified(5, 10_000, 5.0, 1e-6)) < 0.3);
+}
+
+/// All shifts, all points and a fine grid of orders, by an independent script.
+#[test]
+fn the_binomial_is_the_proved_bound() {
+    for (d, batch, levels, coins, delta, wanted) in [
+        (1, 3, 2, 60, 1e-3, 1.502_997_747),
+        (1, 10, 4, 40, 1e-3, 1.701_946_572),
+        (2, 5, 6, 200, 1e-4, 1.962_887_049),
+        (5, 20, 18, 60, 1e-6, 7.584_487_898),
+    ] {
+        let found = central(&binomial(d, batch, levels, coins, delta));
+        assert_above(found * (1.0 + 1e-6), wanted, 0.01, &format!("{d} {batch} {levels} {coins}"));
+    }
+}
+
+/// Laws of levels (v+1)/2 rounded at random, plus Bin(n, 1/4): the others' values are known, so they do not matter.
+fn law(v: f64, levels: u32, n: u32) -> Vec<f64> {
+    let mut coins = vec![1.0];
+    for _ in 0..n {
+        let mut next = vec![0.0; coins.len() + 1];
+        for (k, p) in coins.iter().enumerate() {
+            next[k] += 0.75 * p;
+            next[k + 1] += 0.25 * p;
+        }
+        coins = next;
+    }
+    let exact = f64::from(levels) * f64::midpoint(v, 1.0);
+    let (whole, part) = (exact.floor() as usize, exact.fract());
+    let mut law = vec![0.0; (n + levels + 2) as usize];
+    for (k, p) in coins.iter().enumerate() {
+        law[k + whole] += (1.0 - part) * p;
+        law[k + whole + 1] += part * p;
+    }
+    law
+}
+
+/// Exact hockey-stick divergence of two coordinates.
+fn divergence(p: &[Vec<f64>; 2], q: &[Vec<f64>; 2], epsilon: f64) -> f64 {
+    let mut sum = 0.0;
+    for i in 0..p[0].len() {
+        for j in 0..p[1].len() {
+            sum += (p[0][i] * p[1][j] - epsilon.exp() * q[0][i] * q[1][j]).max(0.0);
+        }
+    }
+    sum
+}
+
+#[test]
+fn the_binomial_is_never_below_the_exact_divergence() {
+    let data =
+        [(1.0, 1.0), (-1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.7, 1.0), (-0.4, 1.0), (-0.55, 0.3)];
+    let mut worst = f64::INFINITY;
+    for (batch, levels, coins, delta) in [
+        (2, 1, 30, 1e-2),
+        (3, 2, 60, 1e-3),
+        (10, 4, 40, 1e-3),
+        (5, 3, 60, 1e-4),
+        (3, 8, 27, 1e-2),
+        (1, 4, 200, 1e-3),
+    ] {
+        let n = batch * coins;
+        let Some(epsilon) =
+            certify(&binomial(1, batch, levels, coins, delta)).unwrap().epsilon_central()
+        else {
+            continue;
+        };
+        let laws = data.map(|(u, r): (f64, f64)| [law(u * r, levels, n), law(u * u, levels, n)]);
+        let mut largest = 0f64;
+        for p in &laws {
+            for q in &laws {
+                let at = divergence(p, q, epsilon);
+                assert!(at <= delta, "{batch} {levels} {coins}: {at} above {delta} at {epsilon}");
+                // The exact epsilon of this pair.
+                let (mut low, mut high) = (0.0, epsilon);
+                for _ in 0..30 {
+                    let middle = f64::midpoint(low, high);
+                    if divergence(p, q, middle) <= delta { high = middle } else { low = middle }
+                }
+                largest = largest.max(high);
+            }
+        }
+        println!("{batch} {levels} {coins} {delta:e}: certified {epsilon:.4}, exact {largest:.4}");
+        worst = worst.min(epsilon / largest);
+    }
+    assert!((1.0..1.6).contains(&worst), "{worst}");
+}
+
+/// With few coins some shifts are impossible to hide; a certificate says nothing rather than zero.
+#[test]
+fn too_few_coins_prove_nothing() {
+    for (batch, levels, coins) in [(1, 8, 3), (2, 10, 10), (3, 8, 1), (1, 1, 1)] {
+        let certificate = certify(&binomial(1, batch, levels, coins, 1e-6)).unwrap();
+        assert_eq!(certificate.epsilon_central(), None, "{batch} {levels} {coins}");
+    }
+    for coins in 1..200 {
+        if let Some(epsilon) = certify(&binomial(1, 3, 8, coins, 1e-3)).unwrap().epsilon_central() {
+            assert!(epsilon > 0.5, "{coins}: {epsilon}");
+        }
+    }
+}
+
+#[test]
+fn calibrated_noise_is_enough_and_not_much_more() {
+    for (epsilon, delta) in [(0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-9), (3.0, 1e-5)] {
+        let all = [
+            gaussian_tree(5, 10, 1000, epsilon, delta),
+            local_gaussian(5, epsilon, delta),
+            shuffled_gaussian(5, 500, epsilon, delta),
+            shuffled_binomial(5, 100, epsilon, delta),
+            shuffled_binomial(1, 20, epsilon, delta),
+        ];
+        for baseline in all {
+            let baseline = baseline.unwrap();
+            let found = central(&baseline);
+            assert!(found <= epsilon && found >= 0.98 * epsilon, "{found} {epsilon} {baseline:?}");
+        }
+    }
+    // Amplified noise per report, but more of it in a batch than a trusted sum would need.
+    let (one, shuffled) =
+        (local_gaussian(5, 1.0, 1e-6).unwrap(), shuffled_gaussian(5, 2000, 1.0, 1e-6).unwrap());
+    let Baseline::ShuffledGaussian { noise_std, .. } = shuffled else { panic!() };
+    assert!(noise_std < one.noise_std() / 2.0 && shuffled.noise_std() > one.noise_std());
+    // Everyone's coins together are nearly a Gaussian of the trusted server's size.
+    let together = shuffled_binomial(5, 2000, 1.0, 1e-6).unwrap().noise_std();
+    assert!(together > one.noise_std() && together < 1.2 * one.noise_std(), "{together}");
+}
+
+#[test]
+fn printed_noise() {
+    let tree = gaussian_tree_as_printed(5, 1, 1000, 1.0, 1e-6).unwrap();
+    // 8 sqrt(11) ln(4e6)
+    assert!((tree.noise_std() - 403.349_464).abs() < 1e-5, "{}", tree.noise_std());
+    assert!(central(&tree) < 0.06);
+    let Baseline::ShuffledGaussian { noise_std, .. } =
+        shuffled_gaussian_as_printed(5, 500, 1.0, 1e-6).unwrap()
+    else {
+        panic!()
+    };
+    // 4 sqrt(2 ln(1.25e9) ln(2e6)/500)
+    assert!((noise_std - 4.410_201).abs() < 1e-5, "{noise_std}");
+    let printed = shuffled_binomial_as_printed(5, 500, 1.0, 1e-6).unwrap();
+    // g = ceil(2 sqrt(500)) = 45, 24e4 45^2 ln(104e6)^2/500 = 331226458.4
+    assert_eq!(printed, binomial(5, 500, 90, 331_226_459, 1e-6));
+    assert!(central(&printed) < 0.01);
+    assert!(matches!(shuffled_binomial_as_printed(5, 500, 0.1, 1e-6), Err(PrivacyError::Coins(_))));
+}
+
+#[test]
+fn a_certificate_is_about_one_mechanism() {
+    let all = [
+        tree(10, 20.0, 1e-6),
+        tree(11, 20.0, 1e-6),
+        tree(10, 20.000_001, 1e-6),
+        tree(10, 20.0, 1e-7),
+        Baseline::GaussianTree {
+            dimension: 5,
+            leaf_size: 11,
+            leaves: 10,
+            noise_std: 20.0,
+            delta: 1e-6,
+        },
+        local(20.0, 1e-6),
+        amplified(1, 10, 20.0, 1e-6),
+        amplified(1, 11, 20.0, 1e-6),
+        binomial(1, 10, 4, 100, 1e-3),
+        binomial(1, 10, 4, 101, 1e-3),
+        binomial(1, 10, 5, 100, 1e-3),
+    ];
+    let hashes: std::collections::BTreeSet<String> =
+        all.iter().map(|baseline| baseline.hash().to_string()).collect();
+    assert_eq!(hashes.len(), all.len());
+    for baseline in &all {
+        let certificate = certify(baseline).unwrap();
+        assert_eq!(certificate.mechanism(), baseline.hash());
+        assert_eq!(certificate.delta().to_bits(), baseline.delta().to_bits());
+        assert!(certificate.adversary().contains("trusted"));
+        let json = serde_json::to_value(baseline).unwrap();
+        assert_eq!(json["dimension"], baseline.dimension());
+    }
+    // SHA-256 of the bytes that the documentation names, by an independent script.
+    assert_eq!(
+        local(20.0, 1e-6).hash().to_string(),
+        "5d5f9742160363edab7210a89dee9144acff1edfc5fa78094c08a04d9601b7d2"
+    );
+    assert_eq!(serde_json::to_value(local(20.0, 1e-6)).unwrap()["kind"], "local-gaussian");
+}
+
+#[test]
+fn bad_numbers_are_refused() {
+    for noise in [0.0, -1.0, 1e-4, 1e13, f64::NAN, f64::INFINITY] {
+        assert!(matches!(certify(&local(noise, 1e-6)), Err(PrivacyError::NoiseStd(_))), "{noise}");
+        assert!(matches!(certify(&tree(5, noise, 1e-6)), Err(PrivacyError::NoiseStd(_))));
+        assert!(matches!(certify(&amplified(5, 5, noise, 1e-6)), Err(PrivacyError::NoiseStd(_))));
+    }
+    for delta in [0.0, 1.0, -1.0, f64::NAN] {
+        for baseline in [
+            local(1.0, delta),
+            tree(5, 1.0, delta),
+            amplified(5, 5, 1.0, delta),
+            binomial(1, 5, 4, 50, delta),
+        ] {
+            assert!(matches!(certify(&baseline), Err(PrivacyError::Delta(_))));
+        }
+        assert!(matches!(local_gaussian(5, 1.0, delta), Err(PrivacyError::Delta(_))));
+        assert!(matches!(shuffled_binomial(5, 10, 1.0, delta), Err(PrivacyError::Delta(_))));
+    }
+    for epsilon in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for refused in [
+            gaussian_tree(5, 1, 10, epsilon, 1e-6),
+            gaussian_tree_as_printed(5, 1, 10, epsilon, 1e-6),
+            local_gaussian(5, epsilon, 1e-6),
+            shuffled_gaussian(5, 10, epsilon, 1e-6),
+            shuffled_gaussian_as_printed(5, 10, epsilon, 1e-6),
+            shuffled_binomial(5, 10, epsilon, 1e-6),
+            shuffled_binomial_as_printed(5, 10, epsilon, 1e-6),
+        ] {
+            assert!(matches!(refused, Err(PrivacyError::EpsilonCentral(_))), "{refused:?}");
+        }
+    }
+    assert_eq!(certify(&tree(1, 1.0, 1e-6)), Err(PrivacyError::Leaves(1)));
+    assert_eq!(gaussian_tree(5, 0, 10, 1.0, 1e-6), Err(PrivacyError::LeafSize(0)));
+    assert_eq!(gaussian_tree(0, 1, 10, 1.0, 1e-6), Err(PrivacyError::Dimension(0)));
+    assert_eq!(certify(&amplified(5, 0, 1.0, 1e-6)), Err(PrivacyError::BatchSize(0)));
+    assert_eq!(shuffled_gaussian(5, 0, 1.0, 1e-6), Err(PrivacyError::BatchSize(0)));
+    assert_eq!(shuffled_binomial(5, 0, 1.0, 1e-6), Err(PrivacyError::BatchSize(0)));
+    assert_eq!(certify(&binomial(5, 5, 0, 5, 1e-6)), Err(PrivacyError::Levels(0)));
+    assert_eq!(certify(&binomial(5, 5, 100_001, 5, 1e-6)), Err(PrivacyError::Levels(100_001)));
+    assert_eq!(certify(&binomial(5, 5, 4, 0, 1e-6)), Err(PrivacyError::Coins(0.0)));
+    assert!(matches!(
+        shuffled_binomial(5, 10_000, 1e-3, 1e-6),
+        Err(PrivacyError::EpsilonCentralTooSmall { .. })
+    ));
+    assert!(matches!(shuffled_binomial(5, u32::MAX, 1.0, 1e-6), Err(PrivacyError::Levels(_))));
+    // Extremes that are allowed.
+    assert!(central(&local(1e-3, 1e-300)).is_finite());
+    assert!(central(&local(1e12, 0.5)) >= 0.0);
+    assert!(central(&amplified(1000, u32::MAX, 1e-3, 1e-6)).is_finite());
+    assert!(certify(&binomial(1, 1, 1, u32::MAX, 1e-6)).unwrap().epsilon_central().unwrap() < 1e-2);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn monotone(noise in 0.5..50.0f64, exponent in 3.0..12.0f64, batch in 2u32..3000, leaves in 2u32..100_000) {
+        let delta = 10f64.powf(-exponent);
+        let more = |small: f64, large: f64| small <= large * (1.0 + 1e-3);
+        let of_tree = |leaves, noise, delta| central(&tree(leaves, noise, delta));
+        prop_assert!(of_tree(leaves, noise * 1.1, delta) < of_tree(leaves, noise, delta));
+        prop_assert!(of_tree(2 * leaves, noise, delta) > of_tree(leaves, noise, delta));
+        prop_assert!(of_tree(leaves, noise, delta / 2.0) > of_tree(leaves, noise, delta));
+        let of_batch = |batch, noise, delta| central(&amplified(5, batch, noise, delta));
+        let here = of_batch(batch, noise, delta);
+        prop_assert!(more(of_batch(batch, noise * 1.1, delta), here));
+        prop_assert!(more(of_batch(2 * batch, noise, delta), here));
+        prop_assert!(more(here, of_batch(batch, noise, delta / 2.0)));
+    }
+
+    #[test]
+    fn more_coins_are_more_private(d in 1u32..6, batch in 2u32..40, levels in 2u32..30, coins in 50u32..1000) {
+        let of = |batch, levels, coins| {
+            let certificate = certify(&binomial(d, batch, levels, coins, 1e-5)).unwrap();
+            certificate.epsilon_central().unwrap_or(f64::INFINITY)
+        };
+        let here = of(batch, levels, coins);
+        prop_assert!(of(batch, levels, coins + coins / 4) <= here * 1.001);
+        prop_assert!(of(batch + batch / 2, levels, coins) <= here * 1.001);
+        prop_assert!(of(batch, levels + levels / 2, coins) >= here * 0.999);
+    }
+}

@@ -1,0 +1,186 @@
+//! Every algorithm behind one trait, each with what it may see written in its types.
+//!
+//! - [`Sblb`] is the product: real device, real batch, real bandit.
+//! - A [`Crowd`] is what stands between people and a server nobody trusts: raw data go in, a noisy [`Release`] comes out, and the server
+//!   takes nothing but releases.
+//! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
+
+mod crowd;
+mod guarantee;
+mod linucb;
+mod sblb;
+mod tree;
+mod trusted;
+mod untrusted;
+
+pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, Release};
+pub use guarantee::Guarantee;
+pub use linucb::LinUcb;
+pub use sblb::{Path, Sblb};
+pub use tree::Tree;
+pub use trusted::{Trusted, TrustedServer};
+pub use untrusted::Untrusted;
+
+use incrowd_device::Chooser;
+use incrowd_protocol::{Model, Selection};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use rand_core::Rng;
+
+use crate::SimulationError;
+
+/// What a person plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The arm with this index.
+    Arm(usize),
+    /// The arm with the largest expected reward, which only the simulation knows.
+    Best,
+}
+
+/// How far an algorithm has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Batches released.
+    pub batches: u64,
+    /// Models published.
+    pub models: u64,
+}
+
+/// Chooses for one person after the other, and learns.
+pub trait Algorithm {
+    /// Number of features it is made for; none if any will do.
+    fn dimension(&self) -> Option<usize>;
+
+    /// What the next person plays, chosen on the person's device from the published model: `arms` holds the features of the arms, one row after the
+    /// other.
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError>;
+
+    /// What became of the person's choice. Whoever implements this hands the raw values to whom its trust model names, and to nobody else.
+    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError>;
+
+    /// How far it has come.
+    fn progress(&self) -> Progress;
+
+    /// Standard deviation of the noise in the sums behind the newest model, per coordinate and in units of L; none without noise.
+    fn noise_std(&self) -> Option<f64>;
+}
+
+impl<A: Algorithm + ?Sized> Algorithm for Box<A> {
+    fn dimension(&self) -> Option<usize> {
+        (**self).dimension()
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        (**self).choose(arms)
+    }
+
+    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
+        (**self).learn(context, reward)
+    }
+
+    fn progress(&self) -> Progress {
+        (**self).progress()
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        (**self).noise_std()
+    }
+}
+
+/// A generator of its own for each purpose of a run. The environment may have the same seed, so it has stream 0 for itself.
+pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    rng
+}
+
+/// The device's side of a rival: the same choice as in the product.
+pub(crate) struct Player {
+    chooser: Chooser,
+    selection: Selection,
+    pub dimension: usize,
+    model: Option<Model>,
+    rng: ChaCha8Rng,
+}
+
+impl Player {
+    pub fn new(dimension: usize, selection: Selection, seed: u64) -> Self {
+        let chooser = Chooser::new(dimension);
+        Self { chooser, selection, dimension, model: None, rng: stream(seed, 1) }
+    }
+
+    pub fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        let arms = arms.chunks_exact(self.dimension);
+        let model = self.model.as_ref();
+        Ok(Choice::Arm(self.chooser.choose(model, self.selection, arms, &mut self.rng)?))
+    }
+
+    /// Takes a new model, if there is one.
+    pub fn take(&mut self, model: Option<Model>) {
+        if model.is_some() {
+            self.model = model;
+        }
+    }
+}
+
+/// A uniformly random arm.
+pub struct Random {
+    dimension: usize,
+    rng: ChaCha8Rng,
+}
+
+impl Random {
+    /// For arms with this many features.
+    pub fn new(dimension: usize, seed: u64) -> Self {
+        Self { dimension, rng: stream(seed, 1) }
+    }
+}
+
+impl Algorithm for Random {
+    fn dimension(&self) -> Option<usize> {
+        Some(self.dimension)
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        let count = (arms.len() / self.dimension) as u64;
+        let arm = (u128::from(self.rng.next_u64()) * u128::from(count)) >> 64;
+        Ok(Choice::Arm(arm as usize))
+    }
+
+    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// The best arm, always.
+pub struct Oracle;
+
+impl Algorithm for Oracle {
+    fn dimension(&self) -> Option<usize> {
+        None
+    }
+
+    fn choose(&mut self, _: &[f64]) -> Result<Choice, SimulationError> {
+        Ok(Choice::Best)
+    }
+
+    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}

@@ -1,0 +1,165 @@
+//! What stands between people and a server nobody trusts.
+//!
+//! Noise that many people add, each a little, is drawn once for all of them where the law of the sum is the same: nothing but the sum leaves a crowd.
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::Rng;
+use rand_distr::{Binomial, Distribution, StandardNormal};
+
+use super::stream;
+
+/// Noisy sums of r u and tril(u u') over some people, u = x/L. Only a crowd makes one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    sums: Vec<f64>,
+    variance: f64,
+}
+
+impl Release {
+    /// The sums.
+    pub fn sums(&self) -> &[f64] {
+        &self.sums
+    }
+
+    /// Variance of the noise of each of them.
+    pub fn variance(&self) -> f64 {
+        self.variance
+    }
+}
+
+/// People whose data leave only as noisy sums.
+pub trait Crowd {
+    /// Number of features (d).
+    fn dimension(&self) -> usize;
+
+    /// One more person; a release when the batch is full.
+    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release>;
+}
+
+/// Calls `term` with every coordinate of (r u, tril(u u')), in the order of a report. Longer contexts are scaled to norm 1, as on the real device.
+pub(super) fn for_each_coordinate(context: &[f64], reward: f64, mut term: impl FnMut(usize, f64)) {
+    let norm = context.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let scale = if norm > 1.0 { 1.0 / norm } else { 1.0 };
+    let reward = reward.clamp(0.0, 1.0);
+    let mut index = 0;
+    for &x in context {
+        term(index, reward * scale * x);
+        index += 1;
+    }
+    for (i, &x) in context.iter().enumerate() {
+        for &y in &context[..=i] {
+            term(index, scale * scale * x * y);
+            index += 1;
+        }
+    }
+}
+
+/// Everyone adds Gaussian noise to their own data (Zheng et al. 2020; Chowdhury, Zhou 2022, SDP-Amp).
+pub struct GaussianCrowd {
+    dimension: usize,
+    batch_size: u32,
+    /// Of one person's report.
+    noise_std: f64,
+    sums: Vec<f64>,
+    count: u32,
+    rng: ChaCha8Rng,
+}
+
+impl GaussianCrowd {
+    /// The server hears of `batch_size` people at a time.
+    pub fn new(dimension: usize, batch_size: u32, noise_std: f64, seed: u64) -> Self {
+        let sums = vec![0.0; incrowd_protocol::coordinates(dimension)];
+        Self { dimension, batch_size, noise_std, sums, count: 0, rng: stream(seed, 2) }
+    }
+}
+
+impl Crowd for GaussianCrowd {
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
+        for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
+        self.count += 1;
+        if self.count < self.batch_size {
+            return None;
+        }
+        // A sum of n normal variables is one normal variable with n times the variance.
+        let variance = f64::from(self.count) * self.noise_std * self.noise_std;
+        let empty = vec![0.0; self.sums.len()];
+        let mut sums = std::mem::replace(&mut self.sums, empty);
+        for sum in &mut sums {
+            let normal: f64 = StandardNormal.sample(&mut self.rng);
+            *sum += variance.sqrt() * normal;
+        }
+        self.count = 0;
+        Some(Release { sums, variance })
+    }
+}
+
+/// Everyone rounds their data to a grid and adds coins (Chowdhury, Zhou 2022, SDP-Vec, after Cheu et al. 2021).
+pub struct BinomialCrowd {
+    dimension: usize,
+    batch_size: u32,
+    /// g.
+    levels: u32,
+    /// Of a batch.
+    coins: u64,
+    /// Of a batch.
+    variance: f64,
+    sums: Vec<u64>,
+    count: u32,
+    rng: ChaCha8Rng,
+}
+
+impl BinomialCrowd {
+    /// Every person adds `coins` coins to each coordinate, each 1 with probability 1/4; `variance` is the noise of a batch.
+    pub fn new(
+        dimension: usize,
+        batch_size: u32,
+        (levels, coins): (u32, u32),
+        variance: f64,
+        seed: u64,
+    ) -> Self {
+        Self {
+            dimension,
+            batch_size,
+            levels,
+            coins: u64::from(coins) * u64::from(batch_size),
+            variance,
+            sums: vec![0; incrowd_protocol::coordinates(dimension)],
+            count: 0,
+            rng: stream(seed, 2),
+        }
+    }
+}
+
+impl Crowd for BinomialCrowd {
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
+        let (levels, rng, sums) = (f64::from(self.levels), &mut self.rng, &mut self.sums);
+        for_each_coordinate(context, reward, |i, value| {
+            let scaled = (value.clamp(-1.0, 1.0) + 1.0) / 2.0 * levels;
+            let up = f64::from(rng.next_u32()) < (scaled - scaled.floor()) * 4_294_967_296.0;
+            sums[i] += scaled as u64 + u64::from(up);
+        });
+        self.count += 1;
+        if self.count < self.batch_size {
+            return None;
+        }
+        // 1/4 is a probability.
+        let law = Binomial::new(self.coins, 0.25).ok()?;
+        let (people, mean) = (f64::from(self.count), self.coins as f64 / 4.0);
+        let mut estimates = Vec::with_capacity(self.sums.len());
+        for sum in &mut self.sums {
+            let noisy = *sum as f64 + law.sample(&mut self.rng) as f64 - mean;
+            estimates.push(2.0 / levels * noisy - people);
+            *sum = 0;
+        }
+        self.count = 0;
+        Some(Release { sums: estimates, variance: self.variance })
+    }
+}

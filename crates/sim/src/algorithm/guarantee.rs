@@ -1,0 +1,100 @@
+use incrowd_privacy::{
+    Certificate,
+    baseline::{Baseline, BaselineCertificate},
+};
+use incrowd_protocol::{Mechanism, MechanismHash};
+use serde::Serialize;
+
+/// What a run promises to whom. `certified` only if it was proved for the very mechanism that ran; so it is made from certificates alone and never read
+/// from a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Guarantee {
+    epsilon_local: Option<f64>,
+    epsilon_central: Option<f64>,
+    delta: Option<f64>,
+    certified: bool,
+    adversary: String,
+    mechanism: Option<MechanismHash>,
+}
+
+/// What the sblb certificates are about.
+const SHUFFLED: &str = "local: whoever reads one report; central: whoever reads all releases and models, if the shuffler shows single reports to no one";
+const NOTHING: &str =
+    "nobody: raw data reach the server, and models follow from them without noise";
+
+impl Guarantee {
+    /// Of a mechanism with its certificate; not certified if the certificate is of another one.
+    pub fn of_mechanism(running: &Mechanism, certificate: &Certificate) -> Self {
+        Self {
+            epsilon_local: Some(certificate.epsilon_local()),
+            epsilon_central: Some(certificate.epsilon_central()),
+            delta: Some(certificate.delta()),
+            certified: certificate.mechanism() == running.hash(),
+            adversary: SHUFFLED.into(),
+            mechanism: Some(running.hash()),
+        }
+    }
+
+    /// Of a rival's mechanism with its certificate; not certified if the certificate is of another one.
+    pub fn of_baseline(running: &Baseline, certificate: &BaselineCertificate) -> Self {
+        Self {
+            epsilon_local: certificate.epsilon_local(),
+            epsilon_central: certificate.epsilon_central(),
+            delta: Some(certificate.delta()),
+            certified: certificate.mechanism() == running.hash(),
+            adversary: certificate.adversary().into(),
+            mechanism: Some(running.hash()),
+        }
+    }
+
+    /// Of an algorithm that learns without noise.
+    pub fn none() -> Self {
+        Self::without_mechanism(None, NOTHING)
+    }
+
+    /// Of an algorithm that learns nothing: perfect, with nothing to prove.
+    pub fn of_silence() -> Self {
+        Self::without_mechanism(None, "everybody: no data are used")
+    }
+
+    fn without_mechanism(epsilon: Option<f64>, adversary: &str) -> Self {
+        Self {
+            epsilon_local: epsilon,
+            epsilon_central: epsilon,
+            delta: None,
+            certified: false,
+            adversary: adversary.into(),
+            mechanism: None,
+        }
+    }
+
+    /// Proved about one report on the wire.
+    pub fn epsilon_local(&self) -> Option<f64> {
+        self.epsilon_local
+    }
+
+    /// Proved about releases and models.
+    pub fn epsilon_central(&self) -> Option<f64> {
+        self.epsilon_central
+    }
+
+    /// Delta of what is proved.
+    pub fn delta(&self) -> Option<f64> {
+        self.delta
+    }
+
+    /// Whether the certificate is of the mechanism that ran.
+    pub fn is_certified(&self) -> bool {
+        self.certified
+    }
+
+    /// The mechanism that ran, if there is one.
+    pub fn mechanism(&self) -> Option<MechanismHash> {
+        self.mechanism
+    }
+
+    /// Against whom, and who is trusted.
+    pub fn adversary(&self) -> &str {
+        &self.adversary
+    }
+}

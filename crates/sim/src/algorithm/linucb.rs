@@ -1,0 +1,66 @@
+use incrowd_bandit::{Estimate, NoisySums};
+use incrowd_protocol::{LearnerConfig, MechanismHash, Model, coordinates};
+
+use super::{Progress, TrustedServer, crowd::for_each_coordinate, untrusted::model};
+
+/// Ridge of the regression without noise.
+const RIDGE: f64 = 1.0;
+
+/// LinUCB without privacy: a model after every person, or only when det V has doubled.
+///
+/// # Reference
+/// Abbasi-Yadkori, Pal, Szepesvari 2011, OFUL and its rarely switching form.
+pub struct LinUcb {
+    learner: LearnerConfig,
+    dimension: usize,
+    rarely_switching: bool,
+    /// Sums of r x and tril(x x').
+    sums: Vec<f64>,
+    people: u64,
+    models: u64,
+    published_log_det: f64,
+}
+
+impl LinUcb {
+    /// Before the first person. Exploration 0 is the greedy algorithm.
+    pub fn new(dimension: usize, learner: LearnerConfig, rarely_switching: bool) -> Self {
+        Self {
+            learner,
+            dimension,
+            rarely_switching,
+            sums: vec![0.0; coordinates(dimension)],
+            people: 0,
+            models: 0,
+            published_log_det: f64::NEG_INFINITY,
+        }
+    }
+}
+
+impl TrustedServer for LinUcb {
+    fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model> {
+        for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
+        self.people += 1;
+        let (moment, gram) = self.sums.split_at(self.dimension);
+        let sums =
+            NoisySums { moment, gram, moment_std: 0.0, gram_std: 0.0, releases: 1, floor: RIDGE };
+        let estimate = Estimate::calibrated(&self.learner, &sums)?;
+        let log_det = estimate.ellipsoid.log_det;
+        if self.rarely_switching && log_det < self.published_log_det + std::f64::consts::LN_2 {
+            return None;
+        }
+        let progress =
+            Progress { batches: self.people.min(u64::from(u32::MAX)), models: self.models };
+        let model = model(estimate, MechanismHash::of(b"incrowd/no-privacy"), progress)?;
+        self.published_log_det = log_det;
+        self.models += 1;
+        Some(model)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { batches: self.people, models: self.models }
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}

@@ -1,0 +1,113 @@
+use incrowd_bandit::{Estimate, NoisySums};
+use incrowd_protocol::{LearnerConfig, MechanismHash, Model, ModelParts, Selection};
+
+use super::{Algorithm, Choice, Crowd, Player, Progress, Release};
+use crate::SimulationError;
+
+/// People, what protects them, and a server that takes nothing but releases.
+pub struct Untrusted<C> {
+    player: Player,
+    crowd: C,
+    server: Server,
+}
+
+impl<C: Crowd> Untrusted<C> {
+    /// Before the first person. Models carry the hash of the crowd's mechanism.
+    pub fn new(
+        crowd: C,
+        mechanism: MechanismHash,
+        learner: LearnerConfig,
+        selection: Selection,
+        seed: u64,
+    ) -> Self {
+        let player = Player::new(crowd.dimension(), selection, seed);
+        let server = Server::new(crowd.dimension(), mechanism, learner);
+        Self { player, crowd, server }
+    }
+}
+
+impl<C: Crowd> Algorithm for Untrusted<C> {
+    fn dimension(&self) -> Option<usize> {
+        Some(self.player.dimension)
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        self.player.choose(arms)
+    }
+
+    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
+        if let Some(release) = self.crowd.add(context, reward) {
+            self.player.take(self.server.absorb(&release));
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        self.server.progress
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        Some(self.server.variance.sqrt())
+    }
+}
+
+/// Adds up releases; a model from each.
+struct Server {
+    mechanism: MechanismHash,
+    learner: LearnerConfig,
+    moment: Vec<f64>,
+    gram: Vec<f64>,
+    variance: f64,
+    progress: Progress,
+}
+
+impl Server {
+    fn new(dimension: usize, mechanism: MechanismHash, learner: LearnerConfig) -> Self {
+        Self {
+            mechanism,
+            learner,
+            moment: vec![0.0; dimension],
+            gram: vec![0.0; incrowd_protocol::triangle(dimension)],
+            variance: 0.0,
+            progress: Progress::default(),
+        }
+    }
+
+    fn absorb(&mut self, release: &Release) -> Option<Model> {
+        for (sum, value) in self.moment.iter_mut().chain(&mut self.gram).zip(release.sums()) {
+            *sum += value;
+        }
+        self.variance += release.variance();
+        self.progress.batches += 1;
+        let std = self.variance.sqrt();
+        let sums = NoisySums {
+            moment: &self.moment,
+            gram: &self.gram,
+            moment_std: std,
+            gram_std: std,
+            releases: self.progress.batches as u32,
+            floor: 1.0,
+        };
+        let estimate = Estimate::calibrated(&self.learner, &sums)?;
+        let model = model(estimate, self.mechanism, self.progress)?;
+        self.progress.models += 1;
+        Some(model)
+    }
+}
+
+/// The next model after `progress`; none if it could not be published.
+pub(super) fn model(
+    estimate: Estimate,
+    mechanism: MechanismHash,
+    progress: Progress,
+) -> Option<Model> {
+    let parts = ModelParts {
+        mechanism,
+        version: progress.models + 1,
+        round: progress.batches as u32,
+        theta: estimate.theta,
+        width_factor: estimate.width_factor,
+        confidence_width: estimate.ellipsoid.confidence_width,
+    };
+    parts.check().ok()
+}

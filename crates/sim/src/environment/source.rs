@@ -1,0 +1,208 @@
+use std::{
+    f64::consts::FRAC_PI_2,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use incrowd_protocol::MechanismHash;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Classification, ClassificationConfig, Drifting, Environment, EnvironmentError, FixedArms,
+    Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, drifting::check_turn,
+};
+
+/// An environment as it stands in a file: `kind = "synthetic"` and so on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum EnvironmentConfig {
+    /// See [`Synthetic`].
+    Synthetic {
+        /// Arms per person, 2 to 100000.
+        #[serde(default = "ten")]
+        arms: u32,
+        /// The law of rewards.
+        #[serde(default)]
+        rewards: Rewards,
+    },
+    /// See [`FixedArms`].
+    FixedArms {
+        /// Arms, 2 to 100000.
+        #[serde(default = "hundred")]
+        arms: u32,
+        /// The law of rewards.
+        #[serde(default)]
+        rewards: Rewards,
+    },
+    /// See [`Drifting`].
+    Drifting {
+        /// Arms per person, 2 to 100000.
+        #[serde(default = "ten")]
+        arms: u32,
+        /// The law of rewards.
+        #[serde(default)]
+        rewards: Rewards,
+        /// How far the parameter turns over the horizon, 0 to 1000 radians.
+        #[serde(default = "right_angle")]
+        turn: f64,
+    },
+    /// See [`Ordered`].
+    Ordered {
+        /// Arms per person, 2 to 100000.
+        #[serde(default = "ten")]
+        arms: u32,
+        /// The law of rewards.
+        #[serde(default)]
+        rewards: Rewards,
+    },
+    /// See [`Classification`].
+    Classification(ClassificationConfig),
+    /// See [`Logged`].
+    Logged(LoggedConfig),
+}
+
+fn ten() -> u32 {
+    10
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+fn right_angle() -> f64 {
+    FRAC_PI_2
+}
+
+impl Default for EnvironmentConfig {
+    fn default() -> Self {
+        Self::Synthetic { arms: ten(), rewards: Rewards::default() }
+    }
+}
+
+impl EnvironmentConfig {
+    /// Checks the numbers and reads the file, if there is one. Its name is relative to `base`.
+    pub fn load(&self, base: &Path) -> Result<Source, EnvironmentError> {
+        let inside = |file: &PathBuf| base.join(file);
+        // Plain data always has a JSON form.
+        let mut described = serde_json::to_vec(self).unwrap_or_default();
+        let kind = match self {
+            &Self::Synthetic { arms, rewards } => {
+                Kind::Synthetic { arms: check_arms(arms)?, rewards }
+            }
+            &Self::FixedArms { arms, rewards } => {
+                Kind::FixedArms { arms: check_arms(arms)?, rewards }
+            }
+            &Self::Drifting { arms, rewards, turn } => {
+                Kind::Drifting { arms: check_arms(arms)?, rewards, turn: check_turn(turn)? }
+            }
+            &Self::Ordered { arms, rewards } => Kind::Ordered { arms: check_arms(arms)?, rewards },
+            Self::Classification(config) => {
+                let config = ClassificationConfig { file: inside(&config.file), ..config.clone() };
+                let data = Classification::load(&config)?;
+                described.extend(fs::read(&config.file).unwrap_or_default());
+                Kind::Classification(Arc::new(data))
+            }
+            Self::Logged(config) => {
+                let config = LoggedConfig { file: inside(&config.file), ..config.clone() };
+                let log = Logged::load(&config)?;
+                described.extend(fs::read(&config.file).unwrap_or_default());
+                Kind::Logged(Arc::new(log))
+            }
+        };
+        Ok(Source { kind, fingerprint: MechanismHash::of(described).to_string() })
+    }
+}
+
+/// A checked environment: makes people for as many runs as wanted. Data is read once and shared by all copies.
+#[derive(Debug, Clone)]
+pub struct Source {
+    kind: Kind,
+    fingerprint: String,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Synthetic { arms: u32, rewards: Rewards },
+    FixedArms { arms: u32, rewards: Rewards },
+    Drifting { arms: u32, rewards: Rewards, turn: f64 },
+    Ordered { arms: u32, rewards: Rewards },
+    Classification(Arc<Classification>),
+    Logged(Arc<Logged>),
+}
+
+impl Source {
+    /// The people of one run of `horizon` people; everything random comes from `seed`. Data has its own dimension, which `dimension` must be.
+    pub fn people(
+        &self,
+        dimension: u32,
+        horizon: u64,
+        seed: u64,
+    ) -> Result<Box<dyn Environment + Send>, EnvironmentError> {
+        if let Some(expected) = self.dimension().filter(|&expected| expected != dimension) {
+            return Err(EnvironmentError::DataDimension { found: dimension, expected });
+        }
+        Ok(match &self.kind {
+            &Kind::Synthetic { arms, rewards } => {
+                Box::new(Synthetic::new(dimension, arms, rewards, seed)?)
+            }
+            &Kind::FixedArms { arms, rewards } => {
+                Box::new(FixedArms::new(dimension, arms, rewards, seed)?)
+            }
+            &Kind::Drifting { arms, rewards, turn } => {
+                Box::new(Drifting::new(dimension, arms, rewards, turn, horizon, seed)?)
+            }
+            &Kind::Ordered { arms, rewards } => {
+                Box::new(Ordered::new(dimension, arms, rewards, horizon, seed)?)
+            }
+            Kind::Classification(data) => Box::new(data.people(seed)),
+            Kind::Logged(log) => Box::new(log.people(seed)),
+        })
+    }
+
+    /// The dimension, if the data fixes it.
+    pub fn dimension(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Classification(data) => Some(data.dimension() as u32),
+            Kind::Logged(log) => Some(log.dimension() as u32),
+            _ => None,
+        }
+    }
+
+    /// Arms per person.
+    pub fn arms(&self) -> u32 {
+        match &self.kind {
+            Kind::Synthetic { arms, .. }
+            | Kind::FixedArms { arms, .. }
+            | Kind::Drifting { arms, .. }
+            | Kind::Ordered { arms, .. } => *arms,
+            Kind::Classification(data) => data.arms() as u32,
+            Kind::Logged(log) => log.arms() as u32,
+        }
+    }
+
+    /// The name of the kind, as in a file.
+    pub fn name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Synthetic { .. } => "synthetic",
+            Kind::FixedArms { .. } => "fixed-arms",
+            Kind::Drifting { .. } => "drifting",
+            Kind::Ordered { .. } => "ordered",
+            Kind::Classification(_) => "classification",
+            Kind::Logged(_) => "logged",
+        }
+    }
+
+    /// SHA-256 of the configuration and the data: equal ones make equal people.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The log, if people come from one: it gives estimates of the mean rewards of its own and the uniform policy.
+    pub fn log(&self) -> Option<&Logged> {
+        match &self.kind {
+            Kind::Logged(log) => Some(log),
+            _ => None,
+        }
+    }
+}

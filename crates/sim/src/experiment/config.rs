@@ -1,0 +1,519 @@
+use std::{collections::HashSet, fmt, fs, path::Path};
+
+use incrowd_planner::{DEFAULT_LOCAL_EPSILON, LocalLimit};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{ExperimentError, Setting};
+use crate::{EnvironmentConfig, Source};
+
+/// Every algorithm that can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlgorithmName {
+    /// SBLB, equal batches, a model when the determinant has grown (the paper's Algorithm 1).
+    Sblb,
+    /// SBLB, equal batches, a model from every batch (the appendix's FixedBatchedShuffling-LinUCB).
+    SblbFixed,
+    /// SBLB, growing batches.
+    SblbGrowing,
+    /// LinUCB without privacy.
+    Linucb,
+    /// LinUCB without privacy that rarely changes its model.
+    LinucbLowswitch,
+    /// Shariff, Sheffet 2018: a trusted server and a binary tree.
+    JdpTree,
+    /// Zheng et al. 2020: everyone adds Gaussian noise.
+    LdpGaussian,
+    /// Chowdhury, Zhou 2022: shuffled Gaussian reports.
+    SdpAmp,
+    /// Chowdhury, Zhou 2022: shuffled sums with binomial noise.
+    SdpVec,
+    /// `sdp-amp` with less noise than its guarantee needs.
+    SdpAmpTuned,
+    /// `sdp-vec` with less noise than its guarantee needs.
+    SdpVecTuned,
+    /// Regression without exploration and without privacy.
+    Greedy,
+    /// A random arm.
+    Random,
+    /// The best arm.
+    Oracle,
+}
+
+impl AlgorithmName {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Sblb,
+        Self::SblbFixed,
+        Self::SblbGrowing,
+        Self::Linucb,
+        Self::LinucbLowswitch,
+        Self::JdpTree,
+        Self::LdpGaussian,
+        Self::SdpAmp,
+        Self::SdpVec,
+        Self::SdpAmpTuned,
+        Self::SdpVecTuned,
+        Self::Greedy,
+        Self::Random,
+        Self::Oracle,
+    ];
+
+    /// The name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sblb => "sblb",
+            Self::SblbFixed => "sblb-fixed",
+            Self::SblbGrowing => "sblb-growing",
+            Self::Linucb => "linucb",
+            Self::LinucbLowswitch => "linucb-lowswitch",
+            Self::JdpTree => "jdp-tree",
+            Self::LdpGaussian => "ldp-gaussian",
+            Self::SdpAmp => "sdp-amp",
+            Self::SdpVec => "sdp-vec",
+            Self::SdpAmpTuned => "sdp-amp-tuned",
+            Self::SdpVecTuned => "sdp-vec-tuned",
+            Self::Greedy => "greedy",
+            Self::Random => "random",
+            Self::Oracle => "oracle",
+        }
+    }
+
+    /// Whether it has a confidence width to scale.
+    pub fn explores(self) -> bool {
+        !matches!(self, Self::Greedy | Self::Random | Self::Oracle)
+    }
+
+    /// Whether anything of it depends on a privacy level.
+    pub fn is_private(self) -> bool {
+        self.explores() && !matches!(self, Self::Linucb | Self::LinucbLowswitch)
+    }
+
+    /// Whether its batch size can be asked for.
+    pub fn has_batches(self) -> bool {
+        self.is_private() && !matches!(self, Self::SblbGrowing | Self::LdpGaussian)
+    }
+}
+
+/// How much one report on the wire may tell: a number, `"default"` or `"unlimited"`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LocalEpsilon(pub LocalLimit);
+
+impl Serialize for LocalEpsilon {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            LocalLimit::Default => serializer.serialize_str("default"),
+            LocalLimit::AtMost(epsilon) => serializer.serialize_f64(epsilon),
+            LocalLimit::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LocalEpsilon {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LocalEpsilon;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number above 0, \"default\" or \"unlimited\"")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<LocalEpsilon, E> {
+                Ok(LocalEpsilon(LocalLimit::AtMost(value)))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<LocalEpsilon, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<LocalEpsilon, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<LocalEpsilon, E> {
+                match value {
+                    "default" => Ok(LocalEpsilon(LocalLimit::Default)),
+                    "unlimited" => Ok(LocalEpsilon(LocalLimit::Unlimited)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(value), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Whose formulas set the noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accounting {
+    /// The least noise that is certified.
+    #[default]
+    Certified,
+    /// The noise that the algorithm's own paper prints; certified for what it gives.
+    Paper,
+}
+
+/// Parameters of one of the paper's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PaperPreset {
+    /// Cor. 1.
+    PaperLdp,
+    /// Cor. 2.
+    PaperRegret,
+    /// Remark 2.
+    WeakerAdversary,
+}
+
+/// How the confidence width is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WidthMode {
+    /// From the law of the noise, times the exploration.
+    #[default]
+    Calibrated,
+    /// With a proof.
+    Proven,
+    /// The paper's equation, ridge sqrt(T).
+    Paper,
+}
+
+/// One algorithm of an experiment. In a file it is a name, or a table with more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlgorithmConfig {
+    /// Which one.
+    pub name: AlgorithmName,
+    /// How it is called in the results; its name if not given.
+    pub label: Option<String>,
+    /// Limit on the central epsilon instead of the setting's.
+    pub central_epsilon: Option<f64>,
+    /// Limit on the local epsilon instead of the setting's.
+    pub local_epsilon: Option<LocalEpsilon>,
+    /// Batch size (leaf size of a tree) instead of the setting's.
+    pub batch_size: Option<u32>,
+    /// Bits per coordinate of sblb.
+    pub bits: Option<u32>,
+    /// Factor on the confidence width; 0.2 if not given. A given one is not tuned.
+    pub exploration: Option<f64>,
+    /// Draw the parameter on the device with this scale instead of taking the upper confidence bound.
+    pub sampled: Option<f64>,
+    /// Whose formulas set the noise.
+    #[serde(default)]
+    pub accounting: Accounting,
+    /// The paper's parameters for sblb.
+    pub preset: Option<PaperPreset>,
+    /// How the confidence width of sblb is computed.
+    #[serde(default)]
+    pub width: WidthMode,
+    /// Factor on the noise of the tuned variants; 0.1 if not given.
+    pub noise_scale: Option<f64>,
+}
+
+impl AlgorithmConfig {
+    /// With every default.
+    pub fn new(name: AlgorithmName) -> Self {
+        Self {
+            name,
+            label: None,
+            central_epsilon: None,
+            local_epsilon: None,
+            batch_size: None,
+            bits: None,
+            exploration: None,
+            sampled: None,
+            accounting: Accounting::Certified,
+            preset: None,
+            width: WidthMode::Calibrated,
+            noise_scale: None,
+        }
+    }
+
+    /// How it is called in the results.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.name.name())
+    }
+
+    /// Whether its exploration is tuned where tuning is asked for.
+    pub fn is_tunable(&self) -> bool {
+        self.name.explores() && self.exploration.is_none() && self.width == WidthMode::Calibrated
+    }
+
+    fn check(&self) -> Result<(), ExperimentError> {
+        let positive = |what, value: Option<f64>| {
+            range(what, value, |v| v > 0.0 && v.is_finite(), "above 0 and finite")
+        };
+        positive("central_epsilon", self.central_epsilon)?;
+        if let Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) = self.local_epsilon {
+            positive("local_epsilon", Some(epsilon))?;
+        }
+        positive("noise_scale", self.noise_scale)?;
+        let factor = |v: f64| (0.0..=100.0).contains(&v);
+        range("exploration", self.exploration, factor, "from 0 to 100")?;
+        range("sampled", self.sampled, factor, "from 0 to 100")?;
+        range("batch_size", self.batch_size, |v| v > 0, "at least 1")?;
+        range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
+    }
+}
+
+/// A list of names and tables.
+fn names_or_tables<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<AlgorithmConfig>, D::Error> {
+    struct Entry(AlgorithmConfig);
+    struct Visitor;
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = Entry;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the name of an algorithm, or a table with its name")
+        }
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<Entry, E> {
+            let name = AlgorithmName::deserialize(de::value::StrDeserializer::new(value))?;
+            Ok(Entry(AlgorithmConfig::new(name)))
+        }
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Entry, A::Error> {
+            AlgorithmConfig::deserialize(de::value::MapAccessDeserializer::new(map)).map(Entry)
+        }
+    }
+    impl<'de> Deserialize<'de> for Entry {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Visitor)
+        }
+    }
+    Ok(Vec::<Entry>::deserialize(deserializer)?.into_iter().map(|entry| entry.0).collect())
+}
+
+/// How exploration is tuned: the best mean regret over seeds that no result uses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tuning {
+    /// What is tried.
+    #[serde(default = "explorations")]
+    pub explorations: Vec<f64>,
+    /// Runs of each.
+    #[serde(default = "tuning_runs")]
+    pub runs: u32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { explorations: explorations(), runs: tuning_runs() }
+    }
+}
+
+fn explorations() -> Vec<f64> {
+    vec![0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+}
+
+fn tuning_runs() -> u32 {
+    10
+}
+
+/// An experiment file. Lists are grids: every combination is run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentConfig {
+    /// Title of the report.
+    #[serde(default = "untitled")]
+    pub name: String,
+    /// What is compared.
+    #[serde(deserialize_with = "names_or_tables")]
+    pub algorithms: Vec<AlgorithmConfig>,
+    /// Where people come from.
+    #[serde(default)]
+    pub environment: EnvironmentConfig,
+    /// Numbers of features (d); data files have their own.
+    #[serde(default = "dimensions")]
+    pub dimensions: Vec<u32>,
+    /// Numbers of people (T).
+    pub horizons: Vec<u64>,
+    /// Limits on the central epsilon; none: no limit.
+    #[serde(default)]
+    pub central_epsilons: Vec<f64>,
+    /// Limits on the local epsilon; none: the default.
+    #[serde(default)]
+    pub local_epsilons: Vec<LocalEpsilon>,
+    /// Batch sizes; none: the planner's.
+    #[serde(default)]
+    pub batch_sizes: Vec<u32>,
+    /// Delta of every guarantee.
+    #[serde(default = "delta")]
+    pub delta: f64,
+    /// Runs of every combination.
+    #[serde(default = "runs")]
+    pub runs: u32,
+    /// Seed of the first run; the others follow.
+    #[serde(default = "seed")]
+    pub seed: u64,
+    /// Tune the exploration; without it everything runs with its default.
+    pub tuning: Option<Tuning>,
+    /// Label of an algorithm whose regret the others' is divided by.
+    pub against: Option<String>,
+}
+
+fn untitled() -> String {
+    "Comparison of private bandits".into()
+}
+
+fn dimensions() -> Vec<u32> {
+    vec![5]
+}
+
+fn delta() -> f64 {
+    1e-6
+}
+
+fn runs() -> u32 {
+    20
+}
+
+fn seed() -> u64 {
+    1
+}
+
+impl ExperimentConfig {
+    /// Reads an experiment file.
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ExperimentError::Io { path: path.into(), error })?;
+        toml::from_str(&text).map_err(|error| ExperimentError::Toml {
+            path: path.into(),
+            message: error.to_string().trim_end().into(),
+        })
+    }
+
+    /// The valid experiment, or the first rule that is violated. Data files are relative to `base`.
+    pub fn check(self, base: &Path) -> Result<Experiment, ExperimentError> {
+        fn some<T>(what: &'static str, list: &[T]) -> Result<(), ExperimentError> {
+            range(what, Some(list.len()), |length| length > 0, "a list of at least one entry")
+        }
+        some("algorithms", &self.algorithms)?;
+        some("horizons", &self.horizons)?;
+        some("dimensions", &self.dimensions)?;
+        let mut labels = HashSet::new();
+        for algorithm in &self.algorithms {
+            algorithm.check()?;
+            if !labels.insert(algorithm.label()) {
+                return Err(ExperimentError::Label(algorithm.label().into()));
+            }
+        }
+        for &dimension in &self.dimensions {
+            range("dimension", Some(dimension), |d| (1..=1000).contains(&d), "from 1 to 1000")?;
+        }
+        for &horizon in &self.horizons {
+            let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
+            range("horizon", Some(horizon), fits, "from 1 to 1000000000000")?;
+        }
+        for &epsilon in &self.central_epsilons {
+            range(
+                "central_epsilon",
+                Some(epsilon),
+                |v| v > 0.0 && v.is_finite(),
+                "above 0 and finite",
+            )?;
+        }
+        for epsilon in &self.local_epsilons {
+            if let LocalLimit::AtMost(epsilon) = epsilon.0 {
+                range(
+                    "local_epsilon",
+                    Some(epsilon),
+                    |v| v > 0.0 && v.is_finite(),
+                    "above 0 and finite",
+                )?;
+            }
+        }
+        for &size in &self.batch_sizes {
+            range("batch_size", Some(size), |v| v > 0, "at least 1")?;
+        }
+        range("delta", Some(self.delta), |v| v > 0.0 && v < 1.0, "above 0 and below 1")?;
+        range("runs", Some(self.runs), |v| (1..=1_000_000).contains(&v), "from 1 to 1000000")?;
+        if let Some(tuning) = &self.tuning {
+            some("tuning.explorations", &tuning.explorations)?;
+            for &exploration in &tuning.explorations {
+                let factor = |v: f64| (0.0..=100.0).contains(&v);
+                range("tuning.explorations", Some(exploration), factor, "from 0 to 100")?;
+            }
+            range(
+                "tuning.runs",
+                Some(tuning.runs),
+                |v| (1..=100_000).contains(&v),
+                "from 1 to 100000",
+            )?;
+        }
+        if let Some(against) = self.against.as_ref().filter(|a| !labels.contains(a.as_str())) {
+            return Err(ExperimentError::Against(against.clone()));
+        }
+        drop(labels);
+        let source = self.environment.load(base)?;
+        Ok(Experiment { config: self, source })
+    }
+}
+
+fn range<T: Copy + fmt::Display>(
+    what: &'static str,
+    value: Option<T>,
+    fits: impl Fn(T) -> bool,
+    allowed: &'static str,
+) -> Result<(), ExperimentError> {
+    match value {
+        Some(value) if !fits(value) => {
+            Err(ExperimentError::Range { what, value: value.to_string(), allowed })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A valid experiment with its data.
+#[derive(Clone)]
+pub struct Experiment {
+    config: ExperimentConfig,
+    source: Source,
+}
+
+impl Experiment {
+    /// What was asked for, all within its ranges.
+    pub fn config(&self) -> &ExperimentConfig {
+        &self.config
+    }
+
+    /// Where people come from.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Every combination of the grids, in order.
+    pub fn settings(&self) -> Vec<Setting> {
+        fn options<T: Copy>(list: &[T]) -> Vec<Option<T>> {
+            if list.is_empty() { vec![None] } else { list.iter().copied().map(Some).collect() }
+        }
+        let config = &self.config;
+        let dimensions =
+            self.source.dimension().map_or_else(|| config.dimensions.clone(), |d| vec![d]);
+        let mut settings = Vec::new();
+        for &dimension in &dimensions {
+            for &horizon in &config.horizons {
+                for central_epsilon in options(&config.central_epsilons) {
+                    for local in options(&config.local_epsilons) {
+                        for batch_size in options(&config.batch_sizes) {
+                            settings.push(Setting {
+                                environment: self.source.name().into(),
+                                dimension,
+                                arms: self.source.arms(),
+                                horizon,
+                                central_epsilon,
+                                local_epsilon: local.unwrap_or_default().0.cap(),
+                                batch_size,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        settings
+    }
+}
+
+/// The cap as the planner wants it: in a table "none" means no cap, and the default has its number.
+pub(super) fn local_limit(cap: Option<f64>) -> LocalLimit {
+    match cap {
+        None => LocalLimit::Unlimited,
+        Some(epsilon) if epsilon == DEFAULT_LOCAL_EPSILON => LocalLimit::Default,
+        Some(epsilon) => LocalLimit::AtMost(epsilon),
+    }
+}

@@ -1,0 +1,96 @@
+use std::{io, path::PathBuf};
+
+use incrowd_planner::PlanError;
+use incrowd_privacy::PrivacyError;
+use incrowd_protocol::ProtocolError;
+use thiserror::Error;
+
+use crate::{EnvironmentError, SimulationError};
+
+/// Why an experiment cannot be run, or was not finished.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// A file that cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// An experiment file that is not one. The message has the line.
+    #[error("{}: {message}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, where, and what was expected.
+        message: String,
+    },
+    /// A number out of its range.
+    #[error("{what} is {value}, must be {allowed}")]
+    Range {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// The allowed range.
+        allowed: &'static str,
+    },
+    /// Two algorithms could not be told apart in the results.
+    #[error(
+        "the label {0:?} is used twice, must be given once: set `label` on one of the algorithms"
+    )]
+    Label(String),
+    /// An algorithm that is compared with, but not in the experiment.
+    #[error("against is {0:?}, must be the label of one of the algorithms")]
+    Against(String),
+    /// An algorithm without what it needs.
+    #[error("{algorithm} needs {needs}")]
+    Needs {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// No plan for an algorithm.
+    #[error("{algorithm}: {error}")]
+    Plan {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// Why.
+        error: PlanError,
+    },
+    /// No certificate for an algorithm.
+    #[error("{algorithm}: {error}")]
+    Privacy {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// Why.
+        error: PrivacyError,
+    },
+    /// Parameters that are no task.
+    #[error("{algorithm}: {error}")]
+    Protocol {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// Why.
+        error: ProtocolError,
+    },
+    /// People that cannot be made.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// A run that stumbled.
+    #[error("{algorithm}, seed {seed}: {error}")]
+    Simulation {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// Seed of the run.
+        seed: u64,
+        /// Why.
+        error: SimulationError,
+    },
+    /// No threads.
+    #[error("the threads could not be started: {0}")]
+    Threads(String),
+}

@@ -1,0 +1,30 @@
+//! What is needed to run an experiment again, and what was proved about it.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use super::{Experiment, ExperimentError};
+
+/// Writes `manifest.json`. No time of day and no duration: the same experiment writes the same bytes.
+pub(super) fn write(
+    directory: &Path,
+    experiment: &Experiment,
+    command: &str,
+    seeds: &[u64],
+    results: Vec<Value>,
+) -> Result<(), ExperimentError> {
+    let config = experiment.config();
+    let manifest = json!({
+        "name": config.name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "command": command,
+        "delta": config.delta,
+        "experiment": config,
+        "environment": experiment.source().fingerprint(),
+        "seeds": seeds.iter().map(u64::to_string).collect::<Vec<_>>(),
+        "results": results,
+    });
+    let path = directory.join("manifest.json");
+    fs::write(&path, format!("{manifest:#}\n")).map_err(|error| ExperimentError::Io { path, error })
+}

@@ -1,0 +1,307 @@
+//! Runs an experiment's cells on all cores.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs,
+    path::Path,
+};
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    AlgorithmConfig, CellResult, Experiment, ExperimentError, Prepared, Row, Setting, SummaryRow,
+    cell::{self, Cell},
+    manifest, summary,
+    table::{self, CurvePoint},
+};
+
+/// Seeds for tuning begin here: far from every seed that counts.
+const TUNING_SEEDS: u64 = 1 << 40;
+
+/// What happens while an experiment runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Algorithms are being planned and certified.
+    Preparing(usize),
+    /// Exploration is being tuned: people in all that are still to be served.
+    Tuning(u64),
+    /// The runs that count: people in all that are still to be served.
+    Running(u64),
+    /// So many more people have been served.
+    Served(u64),
+}
+
+/// A finished experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// One row per run.
+    pub rows: Vec<Row>,
+    /// One line per algorithm and setting.
+    pub summary: Vec<SummaryRow>,
+    /// Cells that were found finished.
+    pub reused: usize,
+    /// Cells that were run now.
+    pub ran: usize,
+}
+
+/// One line of the results before its seeds: an algorithm in a setting, with an exploration.
+struct Line<'a> {
+    algorithm: &'a AlgorithmConfig,
+    setting: &'a Setting,
+    variant: &'static str,
+    exploration: Option<f64>,
+}
+
+/// Runs what is not finished yet and writes `table.csv`, `curves.csv` and `manifest.json` into `directory`. A run that was finished before, by this or an
+/// interrupted call, is not run again. The files do not depend on the number of threads or on interruptions.
+pub fn run(
+    experiment: &Experiment,
+    directory: &Path,
+    threads: Option<usize>,
+    command: &str,
+    report: &(dyn Fn(Event) + Sync),
+) -> Result<Finished, ExperimentError> {
+    let cells = directory.join("cells");
+    fs::create_dir_all(&cells).map_err(|error| ExperimentError::Io { path: cells, error })?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or(0))
+        .build()
+        .map_err(|error| ExperimentError::Threads(error.to_string()))?;
+    let mut runner = Runner {
+        experiment,
+        directory,
+        report,
+        results: HashMap::new(),
+        prepared: HashMap::new(),
+        reused: 0,
+        ran: 0,
+    };
+    pool.install(|| runner.run(command))
+}
+
+struct Runner<'a> {
+    experiment: &'a Experiment,
+    directory: &'a Path,
+    report: &'a (dyn Fn(Event) + Sync),
+    results: HashMap<String, CellResult>,
+    /// Planned and certified algorithms by their key.
+    prepared: HashMap<String, Prepared>,
+    reused: usize,
+    ran: usize,
+}
+
+impl Runner<'_> {
+    fn run(&mut self, command: &str) -> Result<Finished, ExperimentError> {
+        let settings = self.experiment.settings();
+        let config = self.experiment.config();
+        let mut lines = Vec::new();
+        for setting in &settings {
+            for algorithm in &config.algorithms {
+                let exploration = algorithm.name.explores().then(|| default_exploration(algorithm));
+                lines.push(Line { algorithm, setting, variant: "default", exploration });
+            }
+        }
+        // First of all: what cannot be planned should fail before hours of running.
+        self.prepare(&lines)?;
+        if config.tuning.is_some() {
+            for (index, best) in self.tuned(&lines)? {
+                let Line { algorithm, setting, .. } = lines[index];
+                lines.push(Line { algorithm, setting, variant: "tuned", exploration: Some(best) });
+            }
+        }
+        let seeds: Vec<u64> =
+            (0..u64::from(config.runs)).map(|i| config.seed.wrapping_add(i)).collect();
+        self.finish_cells(&lines, &seeds, Event::Running)?;
+
+        let mut rows = Vec::new();
+        let mut curves = Vec::new();
+        let mut summary = Vec::new();
+        for line in &lines {
+            let runs: Vec<(u64, &CellResult)> =
+                seeds.iter().filter_map(|&seed| Some((seed, self.result(line, seed)?))).collect();
+            for &(seed, result) in &runs {
+                let run = rows.len() as u64;
+                curves.extend(result.curve.iter().map(|&(people, regret)| CurvePoint {
+                    run,
+                    people,
+                    regret,
+                }));
+                rows.push(row(line, seed, result, self.prepared(line)));
+            }
+            let seconds = runs.iter().map(|(_, result)| result.seconds).sum();
+            summary.extend(SummaryRow::new(&rows[rows.len() - runs.len()..], seconds));
+        }
+        summary::compare(&mut summary, &rows, config.against.as_deref());
+        table::write(&self.directory.join("table.csv"), &rows)?;
+        table::write(&self.directory.join("curves.csv"), &curves)?;
+        let certificates = lines.iter().map(|line| certificate(line, self.prepared(line)));
+        manifest::write(self.directory, self.experiment, command, &seeds, certificates.collect())?;
+        Ok(Finished { rows, summary, reused: self.reused, ran: self.ran })
+    }
+
+    fn cell(&self, line: &Line<'_>, seed: u64) -> Cell<'_> {
+        Cell::new(line.algorithm, line.setting, self.experiment, line.exploration, seed)
+    }
+
+    fn prepared(&self, line: &Line<'_>) -> &Prepared {
+        &self.prepared[&self.cell(line, 0).preparation_key()]
+    }
+
+    fn result(&self, line: &Line<'_>, seed: u64) -> Option<&CellResult> {
+        self.results.get(&self.cell(line, seed).key())
+    }
+
+    /// Index of a line that can be tuned, and its best exploration.
+    fn tuned(&mut self, lines: &[Line<'_>]) -> Result<Vec<(usize, f64)>, ExperimentError> {
+        let Some(tuning) = &self.experiment.config().tuning else {
+            return Ok(Vec::new());
+        };
+        let seeds: Vec<u64> = (0..u64::from(tuning.runs))
+            .map(|i| self.experiment.config().seed.wrapping_add(TUNING_SEEDS + i))
+            .collect();
+        let mut tried = Vec::new();
+        for (index, line) in
+            lines.iter().enumerate().filter(|(_, line)| line.algorithm.is_tunable())
+        {
+            for &exploration in &tuning.explorations {
+                let exploration = Some(exploration);
+                tried.push((index, Line { exploration, ..*line }));
+            }
+        }
+        let (indices, tried): (Vec<usize>, Vec<Line<'_>>) = tried.into_iter().unzip();
+        self.finish_cells(&tried, &seeds, Event::Tuning)?;
+        let mut best: Vec<(usize, f64, f64)> = Vec::new();
+        for (index, line) in indices.into_iter().zip(&tried) {
+            let results = seeds.iter().filter_map(|&seed| self.result(line, seed));
+            let loss: f64 = results.map(loss).sum();
+            let exploration = line.exploration.unwrap_or(0.0);
+            match best.last_mut() {
+                Some(last) if last.0 == index && last.2 <= loss => {}
+                Some(last) if last.0 == index => *last = (index, exploration, loss),
+                _ => best.push((index, exploration, loss)),
+            }
+        }
+        Ok(best.into_iter().map(|(index, exploration, _)| (index, exploration)).collect())
+    }
+
+    /// Makes sure that every cell of these lines has its result.
+    fn finish_cells(
+        &mut self,
+        lines: &[Line<'_>],
+        seeds: &[u64],
+        event: fn(u64) -> Event,
+    ) -> Result<(), ExperimentError> {
+        let mut missing = Vec::new();
+        let mut known = HashSet::new();
+        for line in lines {
+            for &seed in seeds {
+                let cell = Cell::new(
+                    line.algorithm,
+                    line.setting,
+                    self.experiment,
+                    line.exploration,
+                    seed,
+                );
+                let key = cell.key();
+                if self.results.contains_key(&key) || !known.insert(key.clone()) {
+                    continue;
+                }
+                match cell::load(self.directory, &key, self.prepared(line)) {
+                    Some(result) => {
+                        self.reused += 1;
+                        self.results.insert(key, result);
+                    }
+                    None => missing.push((line, cell, key)),
+                }
+            }
+        }
+        let people = missing.iter().map(|(line, _, _)| line.setting.horizon).sum();
+        if people > 0 {
+            (self.report)(event(people));
+        }
+        let advance = |people| (self.report)(Event::Served(people));
+        let fresh: Vec<(String, CellResult)> = missing
+            .into_par_iter()
+            .map(|(line, cell, key)| {
+                let Setting { dimension, horizon, .. } = *line.setting;
+                let people = self.experiment.source().people(dimension, horizon, cell.seed)?;
+                let prepared = self.prepared(line);
+                let result = cell::run(prepared, people, line.algorithm.label(), &cell, &advance)?;
+                cell::save(self.directory, &key, &result)?;
+                Ok((key, result))
+            })
+            .collect::<Result<_, ExperimentError>>()?;
+        self.ran += fresh.len();
+        self.results.extend(fresh);
+        Ok(())
+    }
+
+    /// Plans and certifies every algorithm in every setting, once.
+    fn prepare(&mut self, lines: &[Line<'_>]) -> Result<(), ExperimentError> {
+        let keys = lines.iter().map(|line| (self.cell(line, 0).preparation_key(), line));
+        let distinct: BTreeMap<String, &Line<'_>> = keys.collect();
+        (self.report)(Event::Preparing(distinct.len()));
+        let delta = self.experiment.config().delta;
+        self.prepared = distinct
+            .into_par_iter()
+            .map(|(key, line)| Ok((key, Prepared::new(line.algorithm, line.setting, delta)?)))
+            .collect::<Result<_, ExperimentError>>()?;
+        Ok(())
+    }
+}
+
+/// What was proved for one line of the results.
+fn certificate(line: &Line<'_>, prepared: &Prepared) -> Value {
+    json!({
+        "algorithm": line.algorithm.label(),
+        "variant": line.variant,
+        "exploration": line.exploration,
+        "setting": line.setting,
+        "guarantee": prepared.guarantee(),
+        "proof": prepared.certificate(),
+    })
+}
+
+fn default_exploration(algorithm: &AlgorithmConfig) -> f64 {
+    let default = match incrowd_protocol::LearnerConfig::default().confidence {
+        incrowd_protocol::Confidence::Calibrated { exploration } => exploration,
+        _ => 1.0,
+    };
+    algorithm.exploration.unwrap_or(default)
+}
+
+/// What tuning makes small.
+fn loss(result: &CellResult) -> f64 {
+    if result.knows_regret { result.summary.regret } else { -result.summary.reward }
+}
+
+fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> Row {
+    let (setting, summary) = (line.setting.clone(), &result.summary);
+    let guarantee = prepared.guarantee();
+    let known = |value: f64| result.knows_regret.then_some(value);
+    Row {
+        algorithm: line.algorithm.label().into(),
+        variant: line.variant.into(),
+        environment: setting.environment,
+        dimension: setting.dimension,
+        arms: setting.arms,
+        horizon: setting.horizon,
+        central_epsilon: setting.central_epsilon,
+        local_epsilon: setting.local_epsilon,
+        batch_size: setting.batch_size,
+        seed,
+        exploration: line.exploration,
+        regret: known(summary.regret),
+        regret_random: known(summary.regret_random()),
+        reward: summary.reward,
+        people: summary.users,
+        batches: summary.batches,
+        model_versions: summary.models,
+        epsilon_local_certified: guarantee.epsilon_local(),
+        epsilon_central_certified: guarantee.epsilon_central(),
+        delta: guarantee.delta(),
+        certified: guarantee.is_certified(),
+        noise_std: result.noise_std,
+    }
+}

@@ -1,0 +1,116 @@
+//! The tidy table an experiment leaves behind: one row per run, and one per point of its curve.
+
+use std::{fs, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::ExperimentError;
+
+/// What makes a run comparable with others: everything but the algorithm and the seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Kind of environment, or the file's name.
+    pub environment: String,
+    /// Number of features (d).
+    pub dimension: u32,
+    /// Arms of a person (K); the most, if it differs.
+    pub arms: u32,
+    /// People (T).
+    pub horizon: u64,
+    /// Limit asked for; none: no limit.
+    pub central_epsilon: Option<f64>,
+    /// Limit asked for; none: no limit.
+    pub local_epsilon: Option<f64>,
+    /// Batch size asked for; none: the planner's.
+    pub batch_size: Option<u32>,
+}
+
+/// One run: an algorithm in a setting with a seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Label of the algorithm.
+    pub algorithm: String,
+    /// `default` or `tuned`: where `exploration` comes from.
+    pub variant: String,
+    /// See [`Setting`].
+    pub environment: String,
+    /// See [`Setting`].
+    pub dimension: u32,
+    /// See [`Setting`].
+    pub arms: u32,
+    /// See [`Setting`].
+    pub horizon: u64,
+    /// See [`Setting`].
+    pub central_epsilon: Option<f64>,
+    /// See [`Setting`].
+    pub local_epsilon: Option<f64>,
+    /// See [`Setting`].
+    pub batch_size: Option<u32>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Factor on the confidence width.
+    pub exploration: Option<f64>,
+    /// Expected reward lost against the best arm; none if the environment does not know the means.
+    pub regret: Option<f64>,
+    /// The same for a uniformly random choice.
+    pub regret_random: Option<f64>,
+    /// Sum of the rewards.
+    pub reward: f64,
+    /// People who counted.
+    pub people: u64,
+    /// Batches released.
+    pub batches: u64,
+    /// Models published.
+    pub model_versions: u64,
+    /// Proved about one report on the wire.
+    pub epsilon_local_certified: Option<f64>,
+    /// Proved about releases and models.
+    pub epsilon_central_certified: Option<f64>,
+    /// Delta of what is proved.
+    pub delta: Option<f64>,
+    /// Whether the two epsilons are proved for the very mechanism that ran.
+    pub certified: bool,
+    /// Standard deviation of the noise of the final sums, per coordinate.
+    pub noise_std: Option<f64>,
+}
+
+/// One point of a run's curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Index of the run in the table, from 0.
+    pub run: u64,
+    /// People so far.
+    pub people: u64,
+    /// Regret so far; the sum of rewards where regret is unknown.
+    pub regret: f64,
+}
+
+impl Row {
+    /// The setting it was run in.
+    pub fn setting(&self) -> Setting {
+        Setting {
+            environment: self.environment.clone(),
+            dimension: self.dimension,
+            arms: self.arms,
+            horizon: self.horizon,
+            central_epsilon: self.central_epsilon,
+            local_epsilon: self.local_epsilon,
+            batch_size: self.batch_size,
+        }
+    }
+}
+
+/// Writes rows as CSV with a header, in one step.
+pub(super) fn write<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), ExperimentError> {
+    let temporary = path.with_extension("tmp");
+    let write = || -> io::Result<()> {
+        let mut writer = csv::Writer::from_path(&temporary).map_err(io::Error::from)?;
+        for row in rows {
+            writer.serialize(row).map_err(io::Error::from)?;
+        }
+        writer.flush()?;
+        drop(writer);
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error| ExperimentError::Io { path: path.into(), error })
+}

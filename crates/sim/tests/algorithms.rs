@@ -1,0 +1,163 @@
+//! The rivals: their noise is what they say it is, and nobody sees more than they may.
+
+use std::sync::Arc;
+
+use incrowd_privacy::{
+    baseline::{self, Baseline},
+    certify,
+};
+use incrowd_protocol::{
+    FlipProbability, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
+};
+use incrowd_sim::{
+    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, Guarantee, LinUcb, Oracle, Random,
+    Release, Rewards, Simulation, Synthetic, Trusted,
+};
+
+const X: [f64; 3] = [0.6, -0.5, 0.3];
+const REWARD: f64 = 0.8;
+const BATCH: u32 = 50;
+const BATCHES: u32 = 4000;
+
+/// (r u, tril(u u')) of the person everybody is.
+fn truth() -> Vec<f64> {
+    let moment = X.iter().map(|x| x * REWARD);
+    moment.chain((0..3).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]))).collect()
+}
+
+fn releases(mut crowd: impl Crowd) -> Vec<Release> {
+    (0..BATCH * BATCHES).filter_map(|_| crowd.add(&X, REWARD)).collect()
+}
+
+/// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7 standard errors with probability below 1e-11; a
+/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 2 crowds: false alarms below 1e-9. A crowd that forgets to subtract the coins' mean, or
+/// to scale by the levels, is off by far more; one person more or less in a batch is 2%, 20 standard errors.
+fn check(releases: &[Release], rounding: f64) {
+    assert_eq!(releases.len(), BATCHES as usize);
+    let n = releases.len() as f64;
+    for (k, truth) in truth().iter().enumerate() {
+        let values = || releases.iter().map(|release| release.sums()[k]);
+        let mean = values().sum::<f64>() / n;
+        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let stated = releases[0].variance();
+        let expected = f64::from(BATCH) * truth;
+        assert!((mean - expected).abs() < 7.0 * (stated / n).sqrt(), "{k}: {mean} {expected}");
+        // Random rounding has at most its part of the stated variance.
+        assert!(
+            variance < 1.16 * stated && variance > 0.84 * (stated - rounding),
+            "{k}: {variance} {stated}"
+        );
+    }
+}
+
+#[test]
+fn crowds_release_unbiased_sums_with_the_stated_noise() {
+    check(&releases(GaussianCrowd::new(3, BATCH, 0.4, 1)), 0.0);
+    let baseline = Baseline::ShuffledBinomial {
+        dimension: 3,
+        batch_size: BATCH,
+        levels: 14,
+        coins: 3,
+        delta: 1e-6,
+    };
+    let variance = baseline.noise_std().powi(2);
+    let rounding = f64::from(BATCH) / 14f64.powi(2);
+    check(&releases(BinomialCrowd::new(3, BATCH, (14, 3), variance, 1)), rounding);
+}
+
+#[test]
+fn long_contexts_are_cut_to_the_ball() {
+    let long = X.map(|x| 100.0 * x);
+    let norm = X.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let mut crowd = GaussianCrowd::new(3, 1, 0.0, 1);
+    let release = crowd.add(&long, 7.0).unwrap();
+    for (k, x) in X.iter().enumerate() {
+        assert!((release.sums()[k] - x / norm).abs() < 1e-12, "reward 7 counts as 1");
+    }
+    assert_eq!(release.sums().len(), coordinates(3));
+}
+
+fn mechanism(size: u32) -> Mechanism {
+    let flip = FlipProbability::new(1, 2).unwrap();
+    let config = MechanismConfig {
+        dimension: 2,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds: 3, size, bits: 1, flip }],
+        grace: 0,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    config.check().unwrap()
+}
+
+#[test]
+fn only_the_certificate_of_what_ran_certifies() {
+    let (ran, other) = (mechanism(300), mechanism(301));
+    let guarantee = Guarantee::of_mechanism(&ran, &certify(&ran).unwrap());
+    assert!(guarantee.is_certified() && guarantee.mechanism() == Some(ran.hash()));
+    assert!(!Guarantee::of_mechanism(&ran, &certify(&other).unwrap()).is_certified());
+
+    let ran = baseline::local_gaussian(2, 1.0, 1e-6).unwrap();
+    let certificate = baseline::certify(&ran).unwrap();
+    assert!(Guarantee::of_baseline(&ran, &certificate).is_certified());
+    let Baseline::LocalGaussian { dimension, noise_std, delta } = ran else { panic!("{ran:?}") };
+    let less = Baseline::LocalGaussian { dimension, noise_std: 0.99 * noise_std, delta };
+    assert!(!Guarantee::of_baseline(&less, &certificate).is_certified());
+    assert!(!Guarantee::none().is_certified() && !Guarantee::of_silence().is_certified());
+}
+
+fn regret(algorithm: impl Algorithm, seed: u64) -> (f64, u64) {
+    let people = Synthetic::new(5, 10, Rewards::Bernoulli, seed).unwrap();
+    let mut simulation = Simulation::new(people, algorithm).unwrap();
+    simulation.run(5000).unwrap();
+    let summary = simulation.summary();
+    (summary.regret, summary.models)
+}
+
+/// Seeds are fixed; the margins are several times what was measured.
+#[test]
+fn without_privacy_learning_is_fast_and_the_oracle_never_errs() {
+    let learner = LearnerConfig::default();
+    let linucb = |rarely| Trusted::new(LinUcb::new(5, learner, rarely), 5, Selection::Ucb, 3);
+    let (often, models) = regret(linucb(false), 3);
+    assert!(often < 60.0 && models == 5000, "{often} {models}");
+    let (rarely, models) = regret(linucb(true), 3);
+    assert!(rarely < 120.0 && models < 100, "{rarely} {models}");
+    assert_eq!(regret(Oracle, 3).0, 0.0);
+    let (random, _) = regret(Random::new(5, 3), 3);
+    assert!((random / 5000.0 - 0.3654).abs() < 0.02, "{random}");
+}
+
+/// The rewards of a run come from its seed alone, so that two algorithms that play the same get the same.
+#[test]
+fn algorithms_meet_the_same_people() {
+    struct First(Vec<f64>);
+    impl Algorithm for First {
+        fn dimension(&self) -> Option<usize> {
+            None
+        }
+        fn choose(&mut self, arms: &[f64]) -> Result<Choice, incrowd_sim::SimulationError> {
+            self.0.extend(arms);
+            Ok(Choice::Arm(0))
+        }
+        fn learn(&mut self, _: &[f64], reward: f64) -> Result<(), incrowd_sim::SimulationError> {
+            self.0.push(reward);
+            Ok(())
+        }
+        fn progress(&self) -> incrowd_sim::Progress {
+            incrowd_sim::Progress::default()
+        }
+        fn noise_std(&self) -> Option<f64> {
+            None
+        }
+    }
+    let run = |people: u64| {
+        let synthetic = Synthetic::new(3, 2, Rewards::Bernoulli, 9).unwrap();
+        let mut simulation = Simulation::new(synthetic, First(Vec::new())).unwrap();
+        simulation.run(people).unwrap();
+        Arc::new(simulation.algorithm().0.clone())
+    };
+    let (short, long) = (run(10), run(20));
+    assert_eq!(short[..], long[..short.len()]);
+}
