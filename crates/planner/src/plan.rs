@@ -11,6 +11,9 @@ use crate::{
 /// Certificates that are tried, each with a little more noise.
 const ATTEMPTS: usize = 6;
 
+/// Limit over certified value above which less noise is tried.
+const UNUSED: f64 = 1.01;
+
 /// A mechanism that keeps to a request, with its certificate and what it costs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -109,7 +112,7 @@ pub fn describe(
     })
 }
 
-/// Adds noise where the certified value is above the limit, until it is not.
+/// Adds noise where the certified value is above the limit, until it is not; and takes some away, once, where it is well below.
 fn certified(
     request: &Request,
     mut kinds: Vec<Kind>,
@@ -118,26 +121,36 @@ fn certified(
     let central = config.central_epsilon.unwrap_or(f64::INFINITY);
     let local = config.local_epsilon.cap().unwrap_or(f64::INFINITY);
     let mut last = f64::INFINITY;
+    let mut good: Option<(Mechanism, Certificate)> = None;
     for attempt in 0..ATTEMPTS {
         let mechanism = search::mechanism(request, &kinds)?;
         let certificate = certify(&mechanism)?;
-        if certificate.epsilon_central() <= central && certificate.epsilon_local() <= local {
-            return Ok((mechanism, certificate));
-        }
         last = certificate.epsilon_central();
-        let margin = 0.997 - 0.01 * attempt as f64;
+        let holds = last <= central && certificate.epsilon_local() <= local;
+        if let Some(good) = good {
+            return Ok(if holds { (mechanism, certificate) } else { good });
+        }
         // A person's batches of different stages together may exceed the limit where no stage does.
-        let whole = central / certificate.epsilon_central();
+        let whole = if config.participations > 1 { central / last } else { f64::INFINITY };
+        let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
+        let mut unused = false;
         for (kind, round) in kinds.iter_mut().zip(certificate.rounds()) {
             let ratio =
                 (central / round.epsilon_central).min(local / round.epsilon_local).min(whole);
-            if ratio < 1.0 {
-                let less = (ratio * margin) * (ratio * margin);
-                kind.keep = keep_of(odds_of(kind.keep) * less);
+            let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
+            if change && ratio.is_finite() {
+                unused = holds;
+                kind.keep = keep_of(odds_of(kind.keep) * (ratio * margin) * (ratio * margin));
             }
         }
+        if holds {
+            if !unused {
+                return Ok((mechanism, certificate));
+            }
+            good = Some((mechanism, certificate));
+        }
     }
-    Err(PlanError::NotCertified { target: central, certified: last })
+    good.ok_or(PlanError::NotCertified { target: central, certified: last })
 }
 
 /// The model is in the documentation of [`Plan::lost_share`].
