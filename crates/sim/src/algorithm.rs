@@ -65,7 +65,7 @@ pub trait Algorithm {
     fn noise_std(&self) -> Option<f64>;
 }
 
-impl<A: Algorithm + ?Sized> Algorithm for Box<A> {
+impl<T: Algorithm + ?Sized> Algorithm for Box<T> {
     fn dimension(&self) -> Option<usize> {
         (**self).dimension()
     }

@@ -142,7 +142,7 @@ impl Crowd for BinomialCrowd {
     fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
         let (levels, rng, sums) = (f64::from(self.levels), &mut self.rng, &mut self.sums);
         for_each_coordinate(context, reward, |i, value| {
-            let scaled = (value.clamp(-1.0, 1.0) + 1.0) / 2.0 * levels;
+            let scaled = f64::midpoint(value.clamp(-1.0, 1.0), 1.0) * levels;
             let up = f64::from(rng.next_u32()) < (scaled - scaled.floor()) * 4_294_967_296.0;
             sums[i] += scaled as u64 + u64::from(up);
         });

@@ -62,7 +62,7 @@ impl Tree {
     }
 
     fn variance(&self) -> f64 {
-        (self.progress.batches as u32).count_ones() as f64 * self.noise_std * self.noise_std
+        f64::from((self.progress.batches as u32).count_ones()) * self.noise_std * self.noise_std
     }
 
     /// The model after one more leaf: the prefix of n leaves is made of one node for each digit 1 of n, and n - 1 to n changes the lowest of them.

@@ -12,7 +12,7 @@ pub(super) fn write(
     experiment: &Experiment,
     command: &str,
     seeds: &[u64],
-    results: Vec<Value>,
+    results: &[Value],
 ) -> Result<(), ExperimentError> {
     let config = experiment.config();
     let manifest = json!({

@@ -161,7 +161,7 @@ mod tests {
         let table = rows(&table);
         assert_eq!((table.len(), table[0].len()), (1, 22));
         assert_eq!(table[0].get_string(0).unwrap(), "sblb");
-        assert_eq!(table[0].get_double(11).unwrap(), 1.5);
+        assert!((table[0].get_double(11).unwrap() - 1.5).abs() < 1e-12);
         assert!(table[0].get_double(7).is_err(), "unlimited is a missing value");
         assert!(table[0].get_bool(20).unwrap());
         assert_eq!(rows(&curves)[1].get_long(1).unwrap(), 100);

@@ -154,20 +154,20 @@ impl Preparation<'_> {
             | Name::SdpVec
             | Name::SdpAmpTuned
             | Name::SdpVecTuned => self.baseline(),
-            Name::Linucb | Name::Greedy => self.without_privacy(false),
-            Name::LinucbLowswitch => self.without_privacy(true),
+            Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
+            Name::LinucbLowswitch => Ok(self.without_privacy(true)),
             Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),
             Name::Oracle => Ok(self.finish(Guarantee::none(), Value::Null, Kind::Oracle)),
         }
     }
 
-    fn without_privacy(&self, rarely_switching: bool) -> Result<Prepared, ExperimentError> {
+    fn without_privacy(&self, rarely_switching: bool) -> Prepared {
         let kind = Kind::LinUcb { rarely_switching };
         let mut prepared = self.finish(Guarantee::none(), Value::Null, kind);
         if self.algorithm.name == AlgorithmName::Greedy {
             prepared.learner = with_exploration(prepared.learner, Some(0.0));
         }
-        Ok(prepared)
+        prepared
     }
 
     fn finish(&self, guarantee: Guarantee, certificate: Value, kind: Kind) -> Prepared {

@@ -135,8 +135,9 @@ impl Runner<'_> {
         summary::compare(&mut summary, &rows, config.against.as_deref());
         table::write(&self.directory.join("table.csv"), &rows)?;
         table::write(&self.directory.join("curves.csv"), &curves)?;
-        let certificates = lines.iter().map(|line| certificate(line, self.prepared(line)));
-        manifest::write(self.directory, self.experiment, command, &seeds, certificates.collect())?;
+        let certificates: Vec<Value> =
+            lines.iter().map(|line| certificate(line, self.prepared(line))).collect();
+        manifest::write(self.directory, self.experiment, command, &seeds, &certificates)?;
         Ok(Finished { rows, summary, reused: self.reused, ran: self.ran })
     }
 
