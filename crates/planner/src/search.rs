@@ -127,7 +127,7 @@ fn best_law(
 }
 
 fn most_effort(request: &Request) -> f64 {
-    if request.config().shape == Shape::Growing { 2.0 * MOST_EFFORT } else { MOST_EFFORT }
+    if request.config().shape == Shape::Growing { 4.0 * MOST_EFFORT } else { MOST_EFFORT }
 }
 
 /// Time to certify a stage, in units of a stage with m = 1.
