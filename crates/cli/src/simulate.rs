@@ -33,7 +33,7 @@ use crate::{Output, plan::local_limit};
 /// certificates). A finished run is not run again, so an interrupted command can simply be repeated. `incrowd figures DIR` draws them.
 ///
 /// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model from every batch), sblb-growing (growing batches),
-/// linucb, linucb-lowswitch, greedy (no privacy), jdp-tree (trusted server), ldp-gaussian (no shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with
+/// linucb, linucb-lowswitch, greedy (no privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with
 /// -tuned: less noise than certified), random, oracle.
 ///
 /// Examples: incrowd simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000 --central-epsilon 1 --local-epsilon unlimited --out tree;
@@ -296,8 +296,6 @@ fn line(row: &SummaryRow) -> String {
     };
     let epsilon = |value: Option<f64>| match value {
         None => "-".into(),
-        // Not proved for what ran.
-        Some(_) if !row.certified => "not cert.".into(),
         Some(value) => shown(value),
     };
     let share = row.regret_mean.zip(row.regret_random).map(|(own, random)| 100.0 * own / random);
@@ -306,7 +304,8 @@ fn line(row: &SummaryRow) -> String {
         _ => row.algorithm.clone(),
     };
     let ratio = row.ratio.as_ref().map_or(String::new(), |ratio| {
-        format!("   {:.3} of {} (at most {:.3})", ratio.ratio, ratio.against, ratio.upper)
+        let upper = ratio.upper.map_or(String::new(), |upper| format!(" (at most {upper:.3})"));
+        format!("   {:.3} of {}{upper}", ratio.ratio, ratio.against)
     });
     let regret = match row.regret_mean {
         Some(regret) => format!("{regret:.1}"),

@@ -58,26 +58,22 @@ fn lost_to(moment: f64, reward_noise: f64, dimension: usize, reports: f64) -> f6
     1.0 - 1.0 / sqrt(1.0 + tangent * tangent)
 }
 
-/// The same prediction for another algorithm: a model after every `batch` people, from a moment whose noise after t people is of size `noise(t)` (L = 1).
-/// For choosing the batches of the algorithms that incrowd is compared with as well as its own.
+/// The same prediction for another algorithm: `models` tells for each model how many people came before it and the size of the noise in its moment (L = 1), in
+/// order. For choosing the batches of the algorithms that incrowd is compared with like its own.
 pub fn predicted_regret_with(
     dimension: usize,
     horizon: f64,
-    batch: f64,
-    noise: impl Fn(f64) -> f64,
+    models: impl IntoIterator<Item = (f64, f64)>,
 ) -> f64 {
     let random = random_regret(dimension);
     let reward_noise = LearnerConfig::default().reward_noise;
-    let mut before = batch.min(horizon);
-    let mut regret = random * before;
-    while before < horizon {
-        let share = lost_to(noise(before), reward_noise, dimension, before);
-        let steps = ((before / batch) * (STEP - 1.0)).max(1.0);
-        let after = (before + libm::floor(steps) * batch).min(horizon);
-        regret += share * random * (after - before);
-        before = after;
+    let (mut before, mut share, mut regret) = (0.0, 1.0, 0.0);
+    for (people, noise) in models {
+        regret += share * random * (people.min(horizon) - before);
+        before = people.min(horizon);
+        share = lost_to(noise, reward_noise, dimension, people);
     }
-    regret
+    regret + share * random * (horizon - before)
 }
 
 fn calibrated(task: &TaskConfig) -> Result<TaskConfig, PlanError> {

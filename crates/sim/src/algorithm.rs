@@ -13,7 +13,7 @@ mod tree;
 mod trusted;
 mod untrusted;
 
-pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, Release};
+pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, GaussianNoise, Release};
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
 pub use sblb::{Path, Sblb};

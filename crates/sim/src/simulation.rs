@@ -109,8 +109,8 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
 
     /// Serves this many people more.
     pub fn run(&mut self, people: u64) -> Result<(), SimulationError> {
-        let mut misses = 0;
         for _ in 0..people {
+            let mut misses = 0;
             while !self.serve()? {
                 misses += 1;
                 if misses >= MOST_MISSES {

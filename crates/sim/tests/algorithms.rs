@@ -10,8 +10,8 @@ use incrowd_protocol::{
     FlipProbability, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
 };
 use incrowd_sim::{
-    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, Guarantee, LinUcb, Oracle, Random,
-    Release, Rewards, Simulation, Synthetic, Trusted,
+    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb,
+    Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
 };
 
 const X: [f64; 3] = [0.6, -0.5, 0.3];
@@ -30,7 +30,7 @@ fn releases(mut crowd: impl Crowd) -> Vec<Release> {
 }
 
 /// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7 standard errors with probability below 1e-11; a
-/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 2 crowds: false alarms below 1e-9. A crowd that forgets to subtract the coins' mean, or
+/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 3 crowds: false alarms below 1e-9. A crowd that forgets to subtract the coins' mean, or
 /// to scale by the levels, is off by far more; one person more or less in a batch is 2%, 20 standard errors.
 fn check(releases: &[Release], rounding: f64) {
     assert_eq!(releases.len(), BATCHES as usize);
@@ -52,7 +52,9 @@ fn check(releases: &[Release], rounding: f64) {
 
 #[test]
 fn crowds_release_unbiased_sums_with_the_stated_noise() {
-    check(&releases(GaussianCrowd::new(3, BATCH, 0.4, 1)), 0.0);
+    let noisy = |noise| releases(GaussianCrowd::new(3, vec![BATCH], noise, 1));
+    check(&noisy(GaussianNoise::PerPerson(0.4)), 0.0);
+    check(&noisy(GaussianNoise::PerBatch(3.0)), 0.0);
     let baseline = Baseline::ShuffledBinomial {
         dimension: 3,
         batch_size: BATCH,
@@ -66,10 +68,17 @@ fn crowds_release_unbiased_sums_with_the_stated_noise() {
 }
 
 #[test]
+fn batches_have_their_sizes_and_the_last_is_repeated() {
+    let mut crowd = GaussianCrowd::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
+    let releases: Vec<u32> = (1..=11).filter(|_| crowd.add(&X, REWARD).is_some()).collect();
+    assert_eq!(releases, [2, 5, 8, 11]);
+}
+
+#[test]
 fn long_contexts_are_cut_to_the_ball() {
     let long = X.map(|x| 100.0 * x);
     let norm = X.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let mut crowd = GaussianCrowd::new(3, 1, 0.0, 1);
+    let mut crowd = GaussianCrowd::new(3, vec![1], GaussianNoise::PerPerson(0.0), 1);
     let release = crowd.add(&long, 7.0).unwrap();
     for (k, x) in X.iter().enumerate() {
         assert!((release.sums()[k] - x / norm).abs() < 1e-12, "reward 7 counts as 1");
@@ -96,7 +105,12 @@ fn only_the_certificate_of_what_ran_certifies() {
     let (ran, other) = (mechanism(300), mechanism(301));
     let guarantee = Guarantee::of_mechanism(&ran, &certify(&ran).unwrap());
     assert!(guarantee.is_certified() && guarantee.mechanism() == Some(ran.hash()));
-    assert!(!Guarantee::of_mechanism(&ran, &certify(&other).unwrap()).is_certified());
+    let claimed = Guarantee::of_mechanism(&ran, &certify(&other).unwrap());
+    assert!(!claimed.is_certified());
+    assert_eq!(
+        (claimed.epsilon_local(), claimed.epsilon_central(), claimed.delta()),
+        (None, None, None)
+    );
 
     let ran = baseline::local_gaussian(2, 1.0, 1e-6).unwrap();
     let certificate = baseline::certify(&ran).unwrap();
@@ -104,6 +118,17 @@ fn only_the_certificate_of_what_ran_certifies() {
     let Baseline::LocalGaussian { dimension, noise_std, delta } = ran else { panic!("{ran:?}") };
     let less = Baseline::LocalGaussian { dimension, noise_std: 0.99 * noise_std, delta };
     assert!(!Guarantee::of_baseline(&less, &certificate).is_certified());
+    // Too few coins to prove anything.
+    let few = Baseline::ShuffledBinomial {
+        dimension: 5,
+        batch_size: 100,
+        levels: 40,
+        coins: 1,
+        delta: 1e-6,
+    };
+    let certificate = baseline::certify(&few).unwrap();
+    assert_eq!(certificate.epsilon_central(), None);
+    assert!(!Guarantee::of_baseline(&few, &certificate).is_certified());
     assert!(!Guarantee::none().is_certified() && !Guarantee::of_silence().is_certified());
 }
 

@@ -34,6 +34,17 @@ pub fn gaussian_tree(
     least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-tree")
 }
 
+/// Batches with the least noise that is certified for `epsilon_central`.
+pub fn gaussian_batches(
+    dimension: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, PrivacyError> {
+    check(dimension, epsilon_central, delta)?;
+    let with = |noise_std| Baseline::GaussianBatches { dimension, noise_std, delta };
+    least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-batches")
+}
+
 /// The local Gaussian with the least noise that is certified for `epsilon_local`.
 pub fn local_gaussian(
     dimension: u32,

@@ -14,7 +14,7 @@ mod calibrate;
 mod gaussian;
 
 pub use calibrate::{
-    gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
+    gaussian_batches, gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
     shuffled_binomial_as_printed, shuffled_gaussian, shuffled_gaussian_as_printed,
 };
 pub use gaussian::tree_levels;
@@ -32,7 +32,6 @@ const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
 /// What a rival adds to people's data. The numbers are not checked here: [`certify`] refuses what makes no sense.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Baseline {
     /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy prefix sums, after 1, ..., `leaves` - 1 leaves.
     ///
@@ -49,6 +48,15 @@ pub enum Baseline {
         /// Leaves, at least 2.
         leaves: u32,
         /// Standard deviation of the noise of a node, for each of the D coordinates.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// A trusted server adds up batches of a public size and releases each sum once with fresh noise.
+    GaussianBatches {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Standard deviation of the noise of a batch, for each of the D coordinates.
         noise_std: f64,
         /// Delta of the guarantee.
         delta: f64,
@@ -106,6 +114,9 @@ impl Baseline {
             Self::GaussianTree { dimension, leaf_size, leaves, noise_std, delta } => {
                 ("gaussian-tree", vec![dimension, leaf_size, leaves], vec![noise_std, delta])
             }
+            Self::GaussianBatches { dimension, noise_std, delta } => {
+                ("gaussian-batches", vec![dimension], vec![noise_std, delta])
+            }
             Self::LocalGaussian { dimension, noise_std, delta } => {
                 ("local-gaussian", vec![dimension], vec![noise_std, delta])
             }
@@ -127,6 +138,7 @@ impl Baseline {
     pub fn dimension(&self) -> u32 {
         match *self {
             Self::GaussianTree { dimension, .. }
+            | Self::GaussianBatches { dimension, .. }
             | Self::LocalGaussian { dimension, .. }
             | Self::ShuffledGaussian { dimension, .. }
             | Self::ShuffledBinomial { dimension, .. } => dimension,
@@ -137,6 +149,7 @@ impl Baseline {
     pub fn delta(&self) -> f64 {
         match *self {
             Self::GaussianTree { delta, .. }
+            | Self::GaussianBatches { delta, .. }
             | Self::LocalGaussian { delta, .. }
             | Self::ShuffledGaussian { delta, .. }
             | Self::ShuffledBinomial { delta, .. } => delta,
@@ -149,9 +162,9 @@ impl Baseline {
     /// (2/levels)^2 coins batch_size 3/16.
     pub fn noise_std(&self) -> f64 {
         match *self {
-            Self::GaussianTree { noise_std, .. } | Self::LocalGaussian { noise_std, .. } => {
-                noise_std
-            }
+            Self::GaussianTree { noise_std, .. }
+            | Self::GaussianBatches { noise_std, .. }
+            | Self::LocalGaussian { noise_std, .. } => noise_std,
             Self::ShuffledGaussian { batch_size, noise_std, .. } => {
                 noise_std * sqrt(f64::from(batch_size))
             }
@@ -172,7 +185,9 @@ impl Baseline {
                 check_tree(leaf_size, leaves)?;
                 check_noise(noise_std)
             }
-            Self::LocalGaussian { noise_std, .. } => check_noise(noise_std),
+            Self::GaussianBatches { noise_std, .. } | Self::LocalGaussian { noise_std, .. } => {
+                check_noise(noise_std)
+            }
             Self::ShuffledGaussian { batch_size, noise_std, .. } => {
                 check_batch(batch_size)?;
                 check_noise(noise_std)
@@ -260,7 +275,9 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, PrivacyError>
     baseline.check()?;
     let delta = baseline.delta();
     let (epsilon_local, epsilon_central) = match *baseline {
-        Baseline::GaussianTree { .. } => (None, epsilon_central(baseline)?),
+        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
+            (None, epsilon_central(baseline)?)
+        }
         Baseline::LocalGaussian { .. } => {
             let epsilon = epsilon_central(baseline)?;
             (epsilon, epsilon)
@@ -293,7 +310,8 @@ fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, PrivacyError> {
             let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
             Some(gaussian::epsilon_upper(shift, delta))
         }
-        Baseline::LocalGaussian { noise_std, delta, .. } => {
+        Baseline::GaussianBatches { noise_std, delta, .. }
+        | Baseline::LocalGaussian { noise_std, delta, .. } => {
             Some(gaussian::epsilon_upper(diameter / noise_std, delta))
         }
         Baseline::ShuffledGaussian { batch_size, noise_std, delta, .. } => {
@@ -309,7 +327,7 @@ fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, PrivacyError> {
 
 fn adversary(baseline: &Baseline) -> &'static str {
     match baseline {
-        Baseline::GaussianTree { .. } => {
+        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
             "whoever sees every model and everyone else's choices; the server sees all raw data and is trusted"
         }
         Baseline::LocalGaussian { .. } => {

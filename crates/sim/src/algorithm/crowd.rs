@@ -54,22 +54,37 @@ pub(super) fn for_each_coordinate(context: &[f64], reward: f64, mut term: impl F
     }
 }
 
-/// Everyone adds Gaussian noise to their own data (Zheng et al. 2020; Chowdhury, Zhou 2022, SDP-Amp).
+/// Who adds the Gaussian noise, and its standard deviation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GaussianNoise {
+    /// Everyone to their own data (Zheng et al. 2020; Chowdhury, Zhou 2022, SDP-Amp).
+    PerPerson(f64),
+    /// Someone everyone trusts, to the sum of a batch.
+    PerBatch(f64),
+}
+
+/// Sums with Gaussian noise.
 pub struct GaussianCrowd {
     dimension: usize,
-    batch_size: u32,
-    /// Of one person's report.
-    noise_std: f64,
+    /// Sizes of the batches; the last one is repeated.
+    sizes: Vec<u32>,
+    noise: GaussianNoise,
     sums: Vec<f64>,
     count: u32,
+    batches: usize,
     rng: ChaCha8Rng,
 }
 
 impl GaussianCrowd {
-    /// The server hears of `batch_size` people at a time.
-    pub fn new(dimension: usize, batch_size: u32, noise_std: f64, seed: u64) -> Self {
+    /// The server hears of batches of `sizes` people, the last of which is repeated.
+    pub fn new(dimension: usize, sizes: Vec<u32>, noise: GaussianNoise, seed: u64) -> Self {
         let sums = vec![0.0; incrowd_protocol::coordinates(dimension)];
-        Self { dimension, batch_size, noise_std, sums, count: 0, rng: stream(seed, 2) }
+        Self { dimension, sizes, noise, sums, count: 0, batches: 0, rng: stream(seed, 2) }
+    }
+
+    fn is_full(&self) -> bool {
+        let size = self.sizes.get(self.batches).or(self.sizes.last());
+        size.is_some_and(|&size| self.count >= size)
     }
 }
 
@@ -81,11 +96,14 @@ impl Crowd for GaussianCrowd {
     fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
         for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
         self.count += 1;
-        if self.count < self.batch_size {
+        if !self.is_full() {
             return None;
         }
-        // A sum of n normal variables is one normal variable with n times the variance.
-        let variance = f64::from(self.count) * self.noise_std * self.noise_std;
+        let variance = match self.noise {
+            // A sum of n normal variables is one normal variable with n times the variance.
+            GaussianNoise::PerPerson(std) => f64::from(self.count) * std * std,
+            GaussianNoise::PerBatch(std) => std * std,
+        };
         let empty = vec![0.0; self.sums.len()];
         let mut sums = std::mem::replace(&mut self.sums, empty);
         for sum in &mut sums {
@@ -93,6 +111,7 @@ impl Crowd for GaussianCrowd {
             *sum += variance.sqrt() * normal;
         }
         self.count = 0;
+        self.batches += 1;
         Some(Release { sums, variance })
     }
 }

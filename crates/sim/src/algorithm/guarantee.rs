@@ -23,44 +23,54 @@ const NOTHING: &str =
     "nobody: raw data reach the server, and models follow from them without noise";
 
 impl Guarantee {
-    /// Of a mechanism with its certificate; not certified if the certificate is of another one.
+    /// Of a mechanism with its certificate; nothing is promised if the certificate is of another one.
     pub fn of_mechanism(running: &Mechanism, certificate: &Certificate) -> Self {
-        Self {
-            epsilon_local: Some(certificate.epsilon_local()),
-            epsilon_central: Some(certificate.epsilon_central()),
-            delta: Some(certificate.delta()),
-            certified: certificate.mechanism() == running.hash(),
-            adversary: SHUFFLED.into(),
-            mechanism: Some(running.hash()),
-        }
+        let epsilons = (Some(certificate.epsilon_local()), Some(certificate.epsilon_central()));
+        let certified = certificate.mechanism() == running.hash();
+        Self::new(running.hash(), certified.then_some(epsilons), certificate.delta(), SHUFFLED)
     }
 
-    /// Of a rival's mechanism with its certificate; not certified if the certificate is of another one.
+    /// Of a rival's mechanism with its certificate; nothing is promised if the certificate is of another one or proves nothing.
     pub fn of_baseline(running: &Baseline, certificate: &BaselineCertificate) -> Self {
+        let epsilons = (certificate.epsilon_local(), certificate.epsilon_central());
+        let certified =
+            certificate.mechanism() == running.hash() && certificate.epsilon_central().is_some();
+        let epsilons = certified.then_some(epsilons);
+        Self::new(running.hash(), epsilons, certificate.delta(), certificate.adversary())
+    }
+
+    /// Certified if there are epsilons (local, central).
+    fn new(
+        running: MechanismHash,
+        epsilons: Option<(Option<f64>, Option<f64>)>,
+        delta: f64,
+        adversary: &str,
+    ) -> Self {
+        let (epsilon_local, epsilon_central) = epsilons.unwrap_or_default();
         Self {
-            epsilon_local: certificate.epsilon_local(),
-            epsilon_central: certificate.epsilon_central(),
-            delta: Some(certificate.delta()),
-            certified: certificate.mechanism() == running.hash(),
-            adversary: certificate.adversary().into(),
-            mechanism: Some(running.hash()),
+            epsilon_local,
+            epsilon_central,
+            delta: epsilons.map(|_| delta),
+            certified: epsilons.is_some(),
+            adversary: adversary.into(),
+            mechanism: Some(running),
         }
     }
 
     /// Of an algorithm that learns without noise.
     pub fn none() -> Self {
-        Self::without_mechanism(None, NOTHING)
+        Self::without_mechanism(NOTHING)
     }
 
     /// Of an algorithm that learns nothing: perfect, with nothing to prove.
     pub fn of_silence() -> Self {
-        Self::without_mechanism(None, "everybody: no data are used")
+        Self::without_mechanism("everybody: no data are used")
     }
 
-    fn without_mechanism(epsilon: Option<f64>, adversary: &str) -> Self {
+    fn without_mechanism(adversary: &str) -> Self {
         Self {
-            epsilon_local: epsilon,
-            epsilon_central: epsilon,
+            epsilon_local: None,
+            epsilon_central: None,
             delta: None,
             certified: false,
             adversary: adversary.into(),

@@ -102,6 +102,8 @@ impl ArmVectors {
             return Err(DataError::ProjectionSize { at, found, dimensions: before });
         }
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        // The people of a run with the same seed have stream 0.
+        rng.set_stream(3);
         let scale = 1.0 / (dimension as f64).sqrt();
         let mut entry = || scale * Distribution::<f64>::sample(&StandardNormal, &mut rng);
         let matrix = (0..found).map(|_| entry()).collect();

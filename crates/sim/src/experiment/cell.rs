@@ -6,12 +6,14 @@ use std::{
     time::Instant,
 };
 
-use incrowd_protocol::MechanismHash;
+use incrowd_protocol::{LearnerConfig, MechanismHash};
 use serde::{Deserialize, Serialize};
 
 use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
 use crate::{Environment, Simulation, Summary};
 
+/// To be raised when the same cell gives another result than before: then nothing old is taken for new.
+const RESULTS: u32 = 1;
 /// Points of a curve.
 const POINTS: i32 = 50;
 /// People between two reports of progress, at most.
@@ -37,7 +39,8 @@ pub struct CellResult {
 /// Identity of a run: whatever its result depends on.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Cell<'a> {
-    version: &'static str,
+    results: u32,
+    learner: LearnerConfig,
     algorithm: AlgorithmConfig,
     environment: &'a str,
     setting: Setting,
@@ -63,7 +66,8 @@ impl<'a> Cell<'a> {
             setting.batch_size = None;
         }
         Self {
-            version: env!("CARGO_PKG_VERSION"),
+            results: RESULTS,
+            learner: LearnerConfig::default(),
             algorithm: AlgorithmConfig { label: None, exploration: None, ..algorithm.clone() },
             environment: experiment.source().fingerprint(),
             setting,

@@ -22,6 +22,8 @@ pub enum AlgorithmName {
     LinucbLowswitch,
     /// Shariff, Sheffet 2018: a trusted server and a binary tree.
     JdpTree,
+    /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be trusted with raw data.
+    JdpGrowing,
     /// Zheng et al. 2020: everyone adds Gaussian noise.
     LdpGaussian,
     /// Chowdhury, Zhou 2022: shuffled Gaussian reports.
@@ -42,13 +44,14 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
         Self::Linucb,
         Self::LinucbLowswitch,
         Self::JdpTree,
+        Self::JdpGrowing,
         Self::LdpGaussian,
         Self::SdpAmp,
         Self::SdpVec,
@@ -68,6 +71,7 @@ impl AlgorithmName {
             Self::Linucb => "linucb",
             Self::LinucbLowswitch => "linucb-lowswitch",
             Self::JdpTree => "jdp-tree",
+            Self::JdpGrowing => "jdp-growing",
             Self::LdpGaussian => "ldp-gaussian",
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
@@ -91,7 +95,8 @@ impl AlgorithmName {
 
     /// Whether its batch size can be asked for.
     pub fn has_batches(self) -> bool {
-        self.is_private() && !matches!(self, Self::SblbGrowing | Self::LdpGaussian)
+        self.is_private()
+            && !matches!(self, Self::SblbGrowing | Self::JdpGrowing | Self::LdpGaussian)
     }
 }
 

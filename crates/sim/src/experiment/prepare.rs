@@ -1,6 +1,6 @@
 //! From an algorithm's name and a setting to something that runs, with its certificate.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use incrowd_planner::{LocalLimit, PlanRequest, Preset, Shape, plan, predicted_regret_with};
 use incrowd_privacy::{
@@ -20,8 +20,8 @@ use super::{
     Setting, WidthMode, config::local_limit,
 };
 use crate::{
-    Algorithm, BinomialCrowd, GaussianCrowd, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Tree,
-    Trusted, Untrusted,
+    Algorithm, BinomialCrowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb, Oracle, Path,
+    Random, Sblb, Tree, Trusted, Untrusted,
 };
 
 /// People between two models where nothing else sets it.
@@ -30,6 +30,7 @@ const LOCAL_INTERVAL: u32 = 100;
 const TUNED_NOISE: f64 = 0.1;
 /// Batch sizes that are tried grow by this factor.
 const BATCH_STEP: f64 = 1.3;
+const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
 /// As for sblb: a crowd of fewer hides nobody.
 const SMALLEST_BATCH: f64 = 100.0;
 
@@ -46,8 +47,11 @@ pub struct Prepared {
 
 enum Kind {
     Sblb(Arc<TaskConfig>),
-    Baseline(Baseline),
-    LinUcb { rarely_switching: bool },
+    /// With the sizes of its batches, where they are not part of the mechanism; the last one is repeated.
+    Baseline(Baseline, Vec<u32>),
+    LinUcb {
+        rarely_switching: bool,
+    },
     Random,
     Oracle,
 }
@@ -93,7 +97,9 @@ impl Prepared {
                 let task = TaskConfig::new(task.mechanism().clone(), learner, *task.policy())?;
                 Box::new(Sblb::new(Arc::new(task), Path::Bulk, seed))
             }
-            Kind::Baseline(baseline) => start_baseline(baseline, learner, selection, seed),
+            Kind::Baseline(baseline, sizes) => {
+                start_baseline(baseline, sizes, learner, selection, seed)
+            }
             Kind::LinUcb { rarely_switching } => {
                 let server = LinUcb::new(d, learner, *rarely_switching);
                 Box::new(Trusted::new(server, d, selection, seed))
@@ -115,6 +121,7 @@ fn with_exploration(learner: LearnerConfig, exploration: Option<f64>) -> Learner
 
 fn start_baseline(
     baseline: &Baseline,
+    sizes: &[u32],
     learner: LearnerConfig,
     selection: Selection,
     seed: u64,
@@ -125,12 +132,19 @@ fn start_baseline(
             let tree = Tree::new(d, (leaf_size, leaves), noise_std, learner, hash, seed);
             Box::new(Trusted::new(tree, d, selection, seed))
         }
+        Baseline::GaussianBatches { noise_std, .. } => {
+            let noise = GaussianNoise::PerBatch(noise_std);
+            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
+            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
+        }
         Baseline::LocalGaussian { noise_std, .. } => {
-            let crowd = GaussianCrowd::new(d, LOCAL_INTERVAL, noise_std, seed);
+            let noise = GaussianNoise::PerPerson(noise_std);
+            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
             Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
         }
         Baseline::ShuffledGaussian { batch_size, noise_std, .. } => {
-            let crowd = GaussianCrowd::new(d, batch_size, noise_std, seed);
+            let noise = GaussianNoise::PerPerson(noise_std);
+            let crowd = GaussianCrowd::new(d, vec![batch_size], noise, seed);
             Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
         }
         Baseline::ShuffledBinomial { batch_size, levels, coins, .. } => {
@@ -138,8 +152,6 @@ fn start_baseline(
             let crowd = BinomialCrowd::new(d, batch_size, (levels, coins), variance, seed);
             Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
         }
-        // A mechanism that this simulator does not know learns nothing.
-        _ => Box::new(Random::new(d, seed)),
     }
 }
 
@@ -149,6 +161,7 @@ impl Preparation<'_> {
         match self.algorithm.name {
             Name::Sblb | Name::SblbFixed | Name::SblbGrowing => self.sblb(),
             Name::JdpTree
+            | Name::JdpGrowing
             | Name::LdpGaussian
             | Name::SdpAmp
             | Name::SdpVec
@@ -305,6 +318,7 @@ impl Preparation<'_> {
         let (d, delta) = (self.setting.dimension, self.delta);
         let calibrated = match self.algorithm.name {
             Name::LdpGaussian => baseline::local_gaussian(d, epsilon, delta),
+            Name::JdpGrowing => baseline::gaussian_batches(d, epsilon, delta),
             Name::JdpTree => self.with_best_batch(|size| {
                 let leaves = self.setting.horizon.div_ceil(u64::from(size));
                 let leaves = u32::try_from(leaves).unwrap_or(u32::MAX).max(2);
@@ -337,10 +351,15 @@ impl Preparation<'_> {
         } else {
             certified
         };
-        // A tuned variant claims the certificate of another mechanism, so its guarantee is not certified.
+        // The certificate is not of a tuned variant, which promises nothing.
         let guarantee = Guarantee::of_baseline(&running, &certificate);
+        let certificate = guarantee.is_certified().then_some(certificate);
         let value = json!({ "mechanism": running, "certificate": certificate });
-        Ok(self.finish(guarantee, value, Kind::Baseline(running)))
+        let sizes = match self.algorithm.name {
+            Name::JdpGrowing => self.best_growing(running.noise_std())?,
+            _ => vec![LOCAL_INTERVAL],
+        };
+        Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
     }
 
     /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a trusted server, unless told otherwise.
@@ -353,6 +372,37 @@ impl Preparation<'_> {
             return asked.ok_or_else(|| self.needs("an epsilon"));
         }
         self.central().ok_or_else(|| self.needs("a central epsilon"))
+    }
+
+    /// Growing batches with the least predicted regret.
+    fn best_growing(&self, noise_std: f64) -> Result<Vec<u32>, ExperimentError> {
+        let horizon = self.setting.horizon;
+        // Sizes are all that is asked for.
+        let flip = FlipProbability::from_keep(0.5).map_err(|error| self.protocol(error))?;
+        let dimension = self.setting.dimension as usize;
+        let size = error_size(noise_std, dimension);
+        let (mut best, mut least) = (Vec::new(), f64::INFINITY);
+        let mut first = SMALLEST_BATCH.min(horizon as f64);
+        while first <= (horizon as f64 / 2.0).max(SMALLEST_BATCH) {
+            for growth in GROWTHS {
+                let stages = Schedule::growing(first as u32, growth, horizon, 1, flip)
+                    .map_err(|error| self.protocol(error))?;
+                let sizes: Vec<u32> = stages
+                    .iter()
+                    .flat_map(|stage| iter::repeat_n(stage.size, stage.rounds as usize))
+                    .collect();
+                let models = sizes.iter().enumerate().scan(0.0, |people, (i, &batch)| {
+                    *people += f64::from(batch);
+                    Some((*people, size * (i as f64 + 1.0).sqrt()))
+                });
+                let regret = predicted_regret_with(dimension, horizon as f64, models);
+                if regret < least {
+                    (best, least) = (sizes, regret);
+                }
+            }
+            first = (first * BATCH_STEP).floor();
+        }
+        Ok(best)
     }
 
     /// The batch size asked for, or the one with the least predicted regret.
@@ -384,19 +434,24 @@ impl Preparation<'_> {
 }
 
 fn predicted(baseline: &Baseline, horizon: f64, batch: f64) -> f64 {
-    let std = baseline.noise_std();
     let dimension = baseline.dimension() as usize;
-    // Size of a vector of d such errors, as in the calibrated widths: about its 95% quantile.
-    let size = std * (2.0 * dimension as f64).sqrt();
-    let noise = |people: f64| {
-        let releases = people / batch;
-        match baseline {
-            // On average half of the digits of n are 1.
-            Baseline::GaussianTree { .. } => size * (1.0 + releases.log2() / 2.0).sqrt(),
-            _ => size * releases.sqrt(),
-        }
+    let size = error_size(baseline.noise_std(), dimension);
+    let noise = |releases: f64| match baseline {
+        // On average half of the digits of n are 1.
+        Baseline::GaussianTree { .. } => size * (1.0 + releases.log2() / 2.0).sqrt(),
+        _ => size * releases.sqrt(),
     };
-    predicted_regret_with(dimension, horizon, batch, noise)
+    // Looking at every fiftieth is enough later on.
+    let next = |&releases: &f64| Some(releases + (releases / 50.0).floor().max(1.0));
+    let models = iter::successors(Some(1.0), next)
+        .take_while(|releases| releases * batch <= horizon)
+        .map(|releases| (releases * batch, noise(releases)));
+    predicted_regret_with(dimension, horizon, models)
+}
+
+/// Size of a vector of d errors, as in the calibrated widths: about its 95% quantile.
+fn error_size(std: f64, dimension: usize) -> f64 {
+    std * (2.0 * dimension as f64).sqrt()
 }
 
 fn less_noise(baseline: Baseline, scale: f64) -> Baseline {

@@ -56,8 +56,8 @@ pub struct Ratio {
     pub against: String,
     /// Of the means.
     pub ratio: f64,
-    /// Upper end of a one-sided 95% confidence interval: bootstrap over seeds.
-    pub upper: f64,
+    /// Upper end of a one-sided 95% confidence interval: bootstrap over seeds; none below ten runs.
+    pub upper: Option<f64>,
 }
 
 impl SummaryRow {

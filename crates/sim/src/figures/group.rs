@@ -75,7 +75,7 @@ pub enum Guarantee {
     None,
     /// Proved for the mechanism that ran.
     Certified(Epsilons),
-    /// Claimed, but not proved for the mechanism that ran.
+    /// Noise was added, but nothing is proved for the mechanism that ran.
     NotCertified(Epsilons),
 }
 
@@ -116,7 +116,8 @@ impl Cell<'_> {
             central: largest(&|row| row.epsilon_central_certified),
             delta: largest(&|row| row.delta),
         };
-        if epsilons.local.is_none() && epsilons.central.is_none() {
+        let noisy = self.runs.iter().any(|&run| rows[run].noise_std.is_some());
+        if epsilons.local.is_none() && epsilons.central.is_none() && !noisy {
             return Guarantee::None;
         }
         if self.runs.iter().all(|&run| rows[run].certified) {

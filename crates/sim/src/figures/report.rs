@@ -221,14 +221,14 @@ fn closing(page: &mut String, experiment: &Experiment) {
          <section>\n<h2>What the guarantees mean</h2>\n<dl>\n\
          <dt>Certified</dt><dd>The epsilons are proved for the very mechanism that ran, with the parameters it ran with. Local epsilon is about one report on its way; central epsilon, with delta, is about \
          everything that is released. Smaller is more private.</dd>\n\
-         <dt>Not certified</dt><dd>The epsilons are what the algorithm&#39;s authors or an approximation claim. Nothing here \
-         proves them for the mechanism that ran; do not rely on them for people&#39;s data.</dd>\n\
+         <dt>Not certified</dt><dd>Noise was added, but less than the guarantee that was asked for needs. Nothing is proved \
+         for the mechanism that ran; do not rely on it for people&#39;s data.</dd>\n\
          <dt>None</dt><dd>The algorithm sees everybody&#39;s data as it is. It is here to show what privacy costs.</dd>\n\
          <dt>Uses no data</dt><dd>Random choice learns nothing about anybody, and nothing at all.</dd>\n\
          </dl>\n\
          <p>Regret is the expected reward lost against always making the best choice; lower is better. Noise is the standard \
-         deviation per coordinate of the final sums. Exploration is called tuned if its factor was chosen by experiment \
-         and default if it comes from theory.</p>\n</section>\n",
+         deviation per coordinate of the final sums. Exploration is called tuned if its factor was the best one on \
+         other seeds, and default otherwise.</p>\n</section>\n",
     );
 }
 
