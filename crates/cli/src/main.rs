@@ -47,7 +47,7 @@ enum Command {
 enum Output {
     /// A table for people.
     Text,
-    /// One JSON object on stdout.
+    /// JSON on stdout.
     Json,
 }
 

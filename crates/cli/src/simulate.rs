@@ -64,7 +64,7 @@ pub struct Arguments {
     /// Number of people (T); 100000 if not given.
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     horizon: Vec<u64>,
-    /// Most that all releases and models together may tell about one person.
+    /// Most that all releases and models together may tell about one person; 1 if no limit is given at all.
     #[arg(
         long,
         value_delimiter = ',',
@@ -97,9 +97,9 @@ pub struct Arguments {
     /// Also print every regret over that of this algorithm, with an upper confidence limit.
     #[arg(long, value_name = "ALGORITHM", conflicts_with = "file")]
     against: Option<String>,
-    /// Threads; all cores if not given.
-    #[arg(long)]
-    threads: Option<usize>,
+    /// Threads, 1 to 1024; all cores if not given.
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Directory of the results; a repeated command continues there.
     #[arg(long, value_name = "DIR", default_value = "simulation")]
     out: PathBuf,
@@ -147,9 +147,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
     let bar = Bar::new()?;
     let report = |event| bar.show(event);
-    let command = command();
-    let finished =
-        run_experiment(&experiment, &arguments.out, arguments.threads, &command, &report)?;
+    let (command, threads) = (command(), arguments.threads.map(usize::from));
+    let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report)?;
     bar.0.finish_and_clear();
     #[cfg(feature = "parquet")]
     if arguments.parquet {
@@ -189,13 +188,15 @@ fn from_flags(arguments: &Arguments) -> ExperimentConfig {
         }
         EnvironmentKind::Ordered => EnvironmentConfig::Ordered { arms: few, rewards },
     };
+    let no_limit = arguments.central_epsilon.is_empty() && arguments.local_epsilon.is_empty();
+    let central_epsilons = if no_limit { vec![1.0] } else { arguments.central_epsilon.clone() };
     ExperimentConfig {
         name: "Comparison of private bandits".into(),
         algorithms: arguments.algorithms.iter().map(algorithm).collect(),
         environment,
         dimensions: arguments.dimension.clone(),
         horizons: vec![100_000],
-        central_epsilons: arguments.central_epsilon.clone(),
+        central_epsilons,
         local_epsilons: arguments.local_epsilon.iter().map(|&limit| LocalEpsilon(limit)).collect(),
         batch_sizes: arguments.batch_size.clone(),
         delta: arguments.delta,
@@ -216,7 +217,8 @@ fn command() -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    let words = env::args().skip(1).map(quoted).collect::<Vec<_>>();
+    let words = env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    let words = words.collect::<Vec<_>>();
     format!("incrowd {}", words.join(" "))
 }
 
@@ -258,7 +260,7 @@ fn print_table(finished: &Finished) {
             out!(
                 "  {:<28} {:>11} {:>7} {:>7} {:>9} {:>9} {:>8} {:>8} {:>9} {:>12}",
                 "algorithm",
-                "regret",
+                if row.regret_mean.is_some() { "regret" } else { "reward each" },
                 "+-",
                 "share",
                 "local",
@@ -298,6 +300,12 @@ fn line(row: &SummaryRow) -> String {
         None => "-".into(),
         Some(value) => shown(value),
     };
+    let limit = row.setting.central_epsilon.unwrap_or(f64::INFINITY);
+    let above = if row.epsilon_central_certified.is_some_and(|epsilon| epsilon > limit) {
+        "   ABOVE the limit asked for"
+    } else {
+        ""
+    };
     let share = row.regret_mean.zip(row.regret_random).map(|(own, random)| 100.0 * own / random);
     let label = match (row.variant.as_str(), row.exploration) {
         ("tuned", Some(exploration)) => format!("{}, tuned {exploration}", row.algorithm),
@@ -309,10 +317,10 @@ fn line(row: &SummaryRow) -> String {
     });
     let regret = match row.regret_mean {
         Some(regret) => format!("{regret:.1}"),
-        None => format!("({:.4})", row.reward_mean),
+        None => format!("{:.4}", row.reward_mean),
     };
     format!(
-        "  {label:<28} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}",
+        "  {label:<28} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}",
         number(row.regret_stderr, 1),
         share.map_or("-".into(), |share| format!("{share:.2}%")),
         epsilon(row.epsilon_local_certified),

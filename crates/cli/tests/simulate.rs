@@ -165,10 +165,11 @@ fn impossible_requests_say_what_is_missing() {
         text(&output.stderr)
     };
     assert_eq!(
-        message("--algorithms jdp-tree --horizon 500"),
-        "error: jdp-tree needs a central epsilon\n"
+        message("--algorithms jdp-tree --horizon 500 --local-epsilon 8"),
+        "error: jdp-tree needs a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]\n"
     );
     assert!(message("--algorithms sblob").contains("must be one of sblb, sblb-fixed"));
+    assert!(message("--threads 0").contains("0 is not in 1..=1024"));
     assert!(message("--horizon 0 --central-epsilon 1").contains("horizon is 0, must be from 1"));
     assert!(
         message("--algorithms random --arms 1").contains("arms is 1, must be from 2 to 100000")

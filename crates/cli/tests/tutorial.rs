@@ -8,7 +8,10 @@ use std::{
 
 /// The shell blocks of a page, in order.
 fn blocks(page: &str) -> Vec<String> {
-    page.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.into())).collect()
+    page.split("```sh\n")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("```")?.0.into()))
+        .collect()
 }
 
 #[test]

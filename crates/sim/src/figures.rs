@@ -197,6 +197,20 @@ impl<'a> Palette<'a> {
     }
 }
 
+/// Figures of an earlier table would stand beside the new report as if they belonged to it.
+fn remove_old(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ours =
+            ["regret-", "slope", "epsilon", "batch-size"].iter().any(|kind| name.starts_with(kind));
+        if ours && (name.ends_with(".svg") || name.ends_with(".png")) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether this is the label of the uniformly random choice.
 fn is_random(algorithm: &str) -> bool {
     algorithm.eq_ignore_ascii_case("random")
@@ -222,6 +236,7 @@ pub fn draw(directory: &Path) -> Result<Vec<PathBuf>, FigureError> {
         |source| FigureError::Write { file, source }
     };
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    remove_old(&folder).map_err(failed(&folder))?;
     let (mut written, mut shown) = (Vec::new(), Vec::new());
     for figure in &figures {
         let canvas = figure.chart.canvas()?;

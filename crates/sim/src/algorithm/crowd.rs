@@ -132,14 +132,12 @@ pub struct BinomialCrowd {
 }
 
 impl BinomialCrowd {
-    /// Every person adds `coins` coins to each coordinate, each 1 with probability 1/4; `variance` is the noise of a batch.
-    pub fn new(
-        dimension: usize,
-        batch_size: u32,
-        (levels, coins): (u32, u32),
-        variance: f64,
-        seed: u64,
-    ) -> Self {
+    /// Every person rounds to one of `levels` steps and adds `coins` coins to each coordinate, each 1 with probability 1/4.
+    pub fn new(dimension: usize, batch_size: u32, (levels, coins): (u32, u32), seed: u64) -> Self {
+        // A coin has variance 3/16, random rounding at most 1/4, in units of 2/levels.
+        let person = f64::from(coins) * 3.0 / 16.0 + 0.25;
+        let step = 2.0 / f64::from(levels);
+        let variance = f64::from(batch_size) * person * step * step;
         Self {
             dimension,
             batch_size,

@@ -67,6 +67,11 @@ impl Guarantee {
         Self::without_mechanism("everybody: no data are used")
     }
 
+    /// Of whoever knows the answer.
+    pub fn of_oracle() -> Self {
+        Self::without_mechanism("nobody: it is told the best arm")
+    }
+
     fn without_mechanism(adversary: &str) -> Self {
         Self {
             epsilon_local: None,

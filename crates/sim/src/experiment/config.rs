@@ -241,6 +241,8 @@ impl AlgorithmConfig {
     }
 
     fn check(&self) -> Result<(), ExperimentError> {
+        self.check_label()?;
+        self.check_options()?;
         let positive = |what, value: Option<f64>| {
             range(what, value, |v| v > 0.0 && v.is_finite(), "above 0 and finite")
         };
@@ -254,6 +256,59 @@ impl AlgorithmConfig {
         range("sampled", self.sampled, factor, "from 0 to 100")?;
         range("batch_size", self.batch_size, |v| v > 0, "at least 1")?;
         range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
+    }
+}
+
+impl AlgorithmConfig {
+    /// Figures know the random choice and the best one by their names, so nobody else may have them.
+    fn check_label(&self) -> Result<(), ExperimentError> {
+        let label = self.label();
+        let fixed = matches!(self.name, AlgorithmName::Random | AlgorithmName::Oracle);
+        let taken = AlgorithmName::ALL.iter().any(|other| other.name() == label);
+        if label != self.name.name() && (fixed || taken) {
+            return Err(ExperimentError::Rename(self.name.name(), label.into()));
+        }
+        Ok(())
+    }
+
+    /// What an algorithm would ignore is refused.
+    fn check_options(&self) -> Result<(), ExperimentError> {
+        use AlgorithmName as Name;
+        let name = self.name;
+        let sblb = matches!(name, Name::Sblb | Name::SblbFixed | Name::SblbGrowing);
+        let by_proposition_1 = sblb && self.accounting == Accounting::Paper;
+        let printed = matches!(name, Name::JdpTree | Name::SdpAmp | Name::SdpVec)
+            || (sblb && name != Name::SblbGrowing);
+        let options = [
+            (
+                "central_epsilon",
+                self.central_epsilon.is_some(),
+                name.is_private() && !by_proposition_1,
+            ),
+            ("local_epsilon", self.local_epsilon.is_some(), sblb || name == Name::LdpGaussian),
+            ("batch_size", self.batch_size.is_some(), name.has_batches()),
+            ("bits", self.bits.is_some(), sblb && !by_proposition_1),
+            (
+                "exploration",
+                self.exploration.is_some(),
+                name.explores() && self.width == WidthMode::Calibrated,
+            ),
+            ("sampled", self.sampled.is_some(), name.explores()),
+            ("accounting", self.accounting == Accounting::Paper, printed),
+            ("preset", self.preset.is_some(), name == Name::Sblb || name == Name::SblbFixed),
+            ("width", self.width != WidthMode::Calibrated, sblb),
+            (
+                "noise_scale",
+                self.noise_scale.is_some(),
+                matches!(name, Name::SdpAmpTuned | Name::SdpVecTuned),
+            ),
+        ];
+        match options.into_iter().find(|&(_, given, used)| given && !used) {
+            Some((option, ..)) => {
+                Err(ExperimentError::Unused { algorithm: self.label().into(), option })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -386,8 +441,22 @@ impl ExperimentConfig {
     /// The valid experiment, or the first rule that is violated. Data files are relative to `base`.
     pub fn check(self, base: &Path) -> Result<Experiment, ExperimentError> {
         fn some<T>(what: &'static str, list: &[T]) -> Result<(), ExperimentError> {
-            range(what, Some(list.len()), |length| length > 0, "a list of at least one entry")
+            range(what, Some(list.len()), |length| length > 0, "at least 1 (entries)")
         }
+        fn distinct<T: PartialEq + fmt::Debug>(
+            what: &'static str,
+            list: &[T],
+        ) -> Result<(), ExperimentError> {
+            let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
+            twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
+        }
+        let caps: Vec<Option<f64>> =
+            self.local_epsilons.iter().map(|limit| limit.0.cap()).collect();
+        distinct("local_epsilons", &caps)?;
+        distinct("horizons", &self.horizons)?;
+        distinct("dimensions", &self.dimensions)?;
+        distinct("central_epsilons", &self.central_epsilons)?;
+        distinct("batch_sizes", &self.batch_sizes)?;
         some("algorithms", &self.algorithms)?;
         some("horizons", &self.horizons)?;
         some("dimensions", &self.dimensions)?;
@@ -446,6 +515,11 @@ impl ExperimentConfig {
         }
         drop(labels);
         let source = self.environment.load(base)?;
+        if let Some(pass) = source.log().map(|log| log.people_per_pass() as u64)
+            && let Some(&horizon) = self.horizons.iter().find(|&&horizon| horizon > pass)
+        {
+            return Err(ExperimentError::BeyondLog { horizon, pass });
+        }
         Ok(Experiment { config: self, source })
     }
 }

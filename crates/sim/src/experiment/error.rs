@@ -42,6 +42,32 @@ pub enum ExperimentError {
         "the label {0:?} is used twice, must be given once: set `label` on one of the algorithms"
     )]
     Label(String),
+    /// A value that would be run, and counted, twice.
+    #[error("{0} has {1} twice, must have it once")]
+    Twice(&'static str, String),
+    /// A label that would mislead.
+    #[error(
+        "{0} has the label {1:?}, must not have the name of another algorithm, and random and oracle keep theirs"
+    )]
+    Rename(&'static str, String),
+    /// An option that would be ignored.
+    #[error("{algorithm} has the option {option}, which it does not use: remove it")]
+    Unused {
+        /// Label of the algorithm.
+        algorithm: String,
+        /// The option.
+        option: &'static str,
+    },
+    /// A second pass over a log is biased.
+    #[error(
+        "horizon is {horizon}, must be at most {pass}: so many people can be answered without bias from one pass over the log"
+    )]
+    BeyondLog {
+        /// The horizon asked for.
+        horizon: u64,
+        /// People of one pass, on average.
+        pass: u64,
+    },
     /// An algorithm that is compared with, but not in the experiment.
     #[error("against is {0:?}, must be the label of one of the algorithms")]
     Against(String),

@@ -24,6 +24,7 @@ use crate::{
     Random, Sblb, Tree, Trusted, Untrusted,
 };
 
+const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]";
 /// People between two models where nothing else sets it.
 const LOCAL_INTERVAL: u32 = 100;
 /// Noise of a tuned variant, as a share of what its guarantee needs.
@@ -148,8 +149,7 @@ fn start_baseline(
             Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
         }
         Baseline::ShuffledBinomial { batch_size, levels, coins, .. } => {
-            let variance = baseline.noise_std() * baseline.noise_std();
-            let crowd = BinomialCrowd::new(d, batch_size, (levels, coins), variance, seed);
+            let crowd = BinomialCrowd::new(d, batch_size, (levels, coins), seed);
             Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
         }
     }
@@ -170,7 +170,7 @@ impl Preparation<'_> {
             Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
             Name::LinucbLowswitch => Ok(self.without_privacy(true)),
             Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),
-            Name::Oracle => Ok(self.finish(Guarantee::none(), Value::Null, Kind::Oracle)),
+            Name::Oracle => Ok(self.finish(Guarantee::of_oracle(), Value::Null, Kind::Oracle)),
         }
     }
 
@@ -371,7 +371,7 @@ impl Preparation<'_> {
             let asked = self.central().or(self.setting.local_epsilon);
             return asked.ok_or_else(|| self.needs("an epsilon"));
         }
-        self.central().ok_or_else(|| self.needs("a central epsilon"))
+        self.central().ok_or_else(|| self.needs(CENTRAL))
     }
 
     /// Growing batches with the least predicted regret.

@@ -9,7 +9,7 @@ use super::ExperimentError;
 /// What makes a run comparable with others: everything but the algorithm and the seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Kind of environment, or the file's name.
+    /// Kind of environment.
     pub environment: String,
     /// Number of features (d).
     pub dimension: u32,
@@ -86,6 +86,12 @@ pub struct CurvePoint {
 }
 
 impl Row {
+    /// Whether the certified central epsilon keeps to the setting's limit.
+    pub fn keeps_the_limit(&self) -> bool {
+        let proved = self.epsilon_central_certified;
+        self.central_epsilon.is_none_or(|limit| proved.is_some_and(|epsilon| epsilon <= limit))
+    }
+
     /// The setting it was run in.
     pub fn setting(&self) -> Setting {
         Setting {

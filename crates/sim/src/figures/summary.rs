@@ -32,7 +32,13 @@ impl<'a> Standing<'a> {
             without: None,
             random,
         };
-        for cell in cells {
+        // The oracle is no algorithm, and who exceeds the limit does not compete.
+        let competes = |cell: &Cell| {
+            let within = cell.runs.iter().all(|&run| rows[run].keeps_the_limit());
+            let certified = matches!(cell.guarantee(rows), Guarantee::Certified(_));
+            !cell.algorithm.eq_ignore_ascii_case("oracle") && (within || !certified)
+        };
+        for cell in cells.into_iter().filter(competes) {
             let value = cell.mean(rows, measure);
             let ahead = |best: Option<f64>| best.is_none_or(|best| measure.better(value, best));
             let guarantee = cell.guarantee(rows);
@@ -69,15 +75,13 @@ impl<'a> Standing<'a> {
     }
 }
 
-/// What random choice gets: from its own runs, or from what every run says about it.
+/// What random choice gets: as every run says about it, or where that is unknown from its own runs.
 pub fn random_level(rows: &[Row], cells: &[Cell], measure: Measure) -> Option<f64> {
-    if let Some(cell) = cells.iter().find(|cell| is_random(cell.algorithm)) {
-        return Some(cell.mean(rows, measure));
+    if measure == Measure::Regret {
+        return cells.first()?.mean_of(rows, |row| row.regret_random);
     }
-    if measure == Measure::Reward {
-        return None;
-    }
-    cells.first()?.mean_of(rows, |row| row.regret_random)
+    let random = cells.iter().find(|cell| is_random(cell.algorithm))?;
+    Some(random.mean(rows, measure))
 }
 
 /// The best private algorithm, and what privacy costs against no privacy and against random choice.
