@@ -272,6 +272,7 @@ fn paper_lines(paper: &incrowd_planner::PaperStatement) -> Vec<String> {
             "  regret, Thm 2         {:>10.3e}  (case {})",
             paper.regret_theorem_2, paper.regret_case
         ),
+        format!("  regret, appendix      {:>10.3e}", paper.regret_fixed_schedule),
         format!("  regret, rate          {:>10.3e}", paper.regret_rate),
     ]
 }

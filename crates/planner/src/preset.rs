@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use incrowd_bandit::forecast;
 use incrowd_privacy::{
     certify,
     paper::{self, Choice, Learning, Randomizer, RegretCase, Target, Theorem1},
@@ -67,6 +68,8 @@ pub struct PaperStatement {
     pub regret_theorem_2: f64,
     /// Which of its two cases.
     pub regret_case: &'static str,
+    /// The regret bound of the appendix's algorithm with the paper's own widths, as printed.
+    pub regret_fixed_schedule: f64,
     /// How far to trust these numbers.
     pub warning: &'static str,
 }
@@ -79,7 +82,7 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let choice = choose(config, request.horizon(), preset)?;
     let randomizer =
         Randomizer { dimension: config.dimension, bits: choice.bits, flip: choice.flip };
-    let statement = statement(request, preset, &choice, randomizer)?;
+    let mut statement = statement(request, preset, &choice, randomizer)?;
     let wanted = statement.batch_size.min(u64::from(request.largest_batch())) as u32;
     let size = config.batch_size.unwrap_or(wanted);
     let sizes = sizes::equal(size, request.horizon()).ok_or(PlanError::BatchSize(size))?;
@@ -96,6 +99,13 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
         });
     }
     let task = search::task_with(mechanism, learner(request)?)?;
+    let batches = task.mechanism().schedule().last_round();
+    statement.regret_fixed_schedule = paper::fixed_schedule_regret(
+        forecast(&task, batches)?.confidence_width,
+        request.horizon(),
+        u64::from(batches),
+        config.dimension,
+    );
     let mut plan = describe(request, task, certificate)?;
     plan.notes = notes(&plan, &statement);
     plan.paper = Some(statement);
@@ -163,6 +173,8 @@ fn statement(
             RegretCase::Flip => "first: p^2 (1-p) is small",
             RegretCase::Epsilon => "second: p^2 (1-p) is large",
         },
+        // Known with the schedule.
+        regret_fixed_schedule: f64::NAN,
         warning: WARNING,
     })
 }

@@ -404,6 +404,22 @@ pub fn theorem_2(
     Ok(Regret { case, regret: width / sqrt(1.0 - p) * sqrt(optimism) + batches })
 }
 
+/// The regret bound of the algorithm that updates at every batch, as printed: 2 beta sqrt(10 T/M) ln(T+1) (sqrt(M d) + d sqrt(T/M)) with the last width beta.
+/// Like Thm 2 it rests on matrices without noise (slip 8).
+///
+/// # Reference
+/// Garcelon et al. 2021, appendix on scheduled updates (FixedBatchedShuffling-LinUCB).
+pub fn fixed_schedule_regret(
+    confidence_width: f64,
+    horizon: u64,
+    batches: u64,
+    dimension: u32,
+) -> f64 {
+    // [GCPP21] beta_M = confidence_width, T = horizon, M = batches.
+    let (t, m, d) = (horizon as f64, batches as f64, f64::from(dimension));
+    2.0 * confidence_width * sqrt(10.0 * t / m) * libm::log1p(t) * (sqrt(m * d) + d * sqrt(t / m))
+}
+
 impl Learning {
     fn check(&self) -> Result<(), PrivacyError> {
         check_delta(self.failure_probability)?;

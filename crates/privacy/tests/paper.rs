@@ -127,6 +127,14 @@ fn remark_2_balances_with_its_missing_factor() {
     assert!(condition(remark_2(5, 1_000_000, 0.1)).contains("not below 1"));
 }
 
+/// 2 * 3 * sqrt(10 * 10000/100) * ln(10001) * (sqrt(500) + 5 * sqrt(100)), by hand.
+#[test]
+fn fixed_schedule_regret_as_printed() {
+    let by_hand =
+        6.0 * 31.622_776_601_683_793 * 9.210_440_366_976_516 * (22.360_679_774_997_898 + 50.0);
+    rounds_to(fixed_schedule_regret(3.0, 10_000, 100, 5), by_hand, 1e-12);
+}
+
 #[test]
 fn theorem_2_as_printed() {
     let mut cases = Vec::new();

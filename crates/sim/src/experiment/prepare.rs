@@ -2,7 +2,9 @@
 
 use std::{iter, sync::Arc};
 
-use incrowd_planner::{LocalLimit, PlanRequest, Preset, Shape, plan, predicted_regret_with};
+use incrowd_planner::{
+    LocalLimit, PaperStatement, PlanRequest, Preset, Shape, plan, predicted_regret_with,
+};
 use incrowd_privacy::{
     PrivacyError,
     baseline::{self, Baseline},
@@ -221,20 +223,22 @@ impl Preparation<'_> {
 
     /// The product: planned by its own planner.
     fn sblb(&self) -> Result<Prepared, ExperimentError> {
-        let task = match self.algorithm.accounting {
+        let (task, paper) = match self.algorithm.accounting {
             Accounting::Certified => self.planned()?,
-            Accounting::Paper => self.by_proposition_1()?,
+            Accounting::Paper => (self.by_proposition_1()?, None),
         };
         let certificate = certify(task.mechanism()).map_err(|error| self.privacy(error))?;
         let guarantee = Guarantee::of_mechanism(task.mechanism(), &certificate);
         let learner = self.learner(*task.learner().config());
-        let value = json!({ "mechanism": task.mechanism(), "certificate": certificate });
+        let value =
+            json!({ "mechanism": task.mechanism(), "certificate": certificate, "paper": paper });
         let mut prepared = self.finish(guarantee, value, Kind::Sblb(Arc::new(task)));
         prepared.learner = learner;
         Ok(prepared)
     }
 
-    fn planned(&self) -> Result<TaskConfig, ExperimentError> {
+    /// The planner's task, and with a preset what the paper says about it.
+    fn planned(&self) -> Result<(TaskConfig, Option<PaperStatement>), ExperimentError> {
         let algorithm = self.algorithm;
         let limit = algorithm
             .local_epsilon
@@ -263,8 +267,9 @@ impl Preparation<'_> {
         let smallest_batch = task.mechanism().schedule().smallest_batch();
         let policy = PolicyConfig { selection: self.selection(), smallest_batch };
         let policy = policy.check().map_err(|error| self.protocol(error))?;
-        TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
-            .map_err(|error| self.protocol(error))
+        let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
+            .map_err(|error| self.protocol(error))?;
+        Ok((task, planned.paper))
     }
 
     /// Flip probability from the local epsilon by the paper's Prop. 1, m = 1.
