@@ -250,6 +250,8 @@ impl Bar {
 }
 
 fn print_table(finished: &Finished) {
+    let width =
+        finished.summary.iter().map(|row| label(row).chars().count()).max().unwrap_or(0).max(9);
     let mut last = None;
     for row in &finished.summary {
         if last != Some(&row.setting) {
@@ -258,7 +260,7 @@ fn print_table(finished: &Finished) {
             }
             out!("{}", heading(row));
             out!(
-                "  {:<28} {:>11} {:>7} {:>7} {:>9} {:>9} {:>8} {:>8} {:>9} {:>12}",
+                "  {:<width$} {:>11} {:>7} {:>7} {:>9} {:>9} {:>8} {:>8} {:>9} {:>12}",
                 "algorithm",
                 if row.regret_mean.is_some() { "regret" } else { "reward each" },
                 "+-",
@@ -272,7 +274,7 @@ fn print_table(finished: &Finished) {
             );
             last = Some(&row.setting);
         }
-        out!("{}", line(row));
+        out!("{}", line(row, width));
     }
 }
 
@@ -292,7 +294,15 @@ fn heading(row: &SummaryRow) -> String {
     )
 }
 
-fn line(row: &SummaryRow) -> String {
+/// The algorithm, and its exploration if that was tuned.
+fn label(row: &SummaryRow) -> String {
+    match (row.variant.as_str(), row.exploration) {
+        ("tuned", Some(exploration)) => format!("{}, tuned {exploration}", row.algorithm),
+        _ => row.algorithm.clone(),
+    }
+}
+
+fn line(row: &SummaryRow, width: usize) -> String {
     let number = |value: Option<f64>, digits: usize| {
         value.map_or("-".into(), |value| format!("{value:.digits$}"))
     };
@@ -307,10 +317,6 @@ fn line(row: &SummaryRow) -> String {
         ""
     };
     let share = row.regret_mean.zip(row.regret_random).map(|(own, random)| 100.0 * own / random);
-    let label = match (row.variant.as_str(), row.exploration) {
-        ("tuned", Some(exploration)) => format!("{}, tuned {exploration}", row.algorithm),
-        _ => row.algorithm.clone(),
-    };
     let ratio = row.ratio.as_ref().map_or(String::new(), |ratio| {
         let upper = ratio.upper.map_or(String::new(), |upper| format!(" (at most {upper:.3})"));
         format!("   {:.3} of {}{upper}", ratio.ratio, ratio.against)
@@ -320,7 +326,8 @@ fn line(row: &SummaryRow) -> String {
         None => format!("{:.4}", row.reward_mean),
     };
     format!(
-        "  {label:<28} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}",
+        "  {:<width$} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}",
+        label(row),
         number(row.regret_stderr, 1),
         share.map_or("-".into(), |share| format!("{share:.2}%")),
         epsilon(row.epsilon_local_certified),

@@ -4,8 +4,9 @@ use incrowd_privacy::{
     PrivacyError,
     paper::{
         Composition, Learning, Randomizer, RegretCase, Target, Theorem1, batch_size_proposition_3,
-        batch_size_theorem_1, composed_proposition_3, corollary_1, corollary_2, proposition_3,
-        remark_2, remark_2_printed_rate, theorem_1_accepts, theorem_2,
+        batch_size_theorem_1, composed_proposition_3, corollary_1, corollary_2,
+        fixed_schedule_regret, proposition_3, remark_2, remark_2_printed_rate, theorem_1_accepts,
+        theorem_2,
     },
 };
 use serde_json::Value;

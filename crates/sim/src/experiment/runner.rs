@@ -104,11 +104,11 @@ impl Runner<'_> {
         }
         // First of all: what cannot be planned should fail before hours of running.
         self.prepare(&lines)?;
-        if config.tuning.is_some() {
-            for (index, best) in self.tuned(&lines)? {
-                let Line { algorithm, setting, .. } = lines[index];
-                lines.push(Line { algorithm, setting, variant: "tuned", exploration: Some(best) });
-            }
+        // From the last to the first, so that the indices stay right: each stands behind its default.
+        for (index, best) in self.tuned(&lines)?.into_iter().rev() {
+            let Line { algorithm, setting, .. } = lines[index];
+            let line = Line { algorithm, setting, variant: "tuned", exploration: Some(best) };
+            lines.insert(index + 1, line);
         }
         let seeds: Vec<u64> =
             (0..u64::from(config.runs)).map(|i| config.seed.wrapping_add(i)).collect();
