@@ -1,5 +1,6 @@
 //! Experiments: a grid of algorithms, settings and seeds, run on all cores, resumable, with a tidy table at the end.
 
+mod algorithm;
 mod cell;
 mod config;
 mod error;
@@ -7,15 +8,17 @@ mod manifest;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod prepare;
+mod range;
+mod rival;
 mod runner;
 mod summary;
 mod table;
 
-pub use cell::CellResult;
-pub use config::{
-    Accounting, AlgorithmConfig, AlgorithmName, Experiment, ExperimentConfig, LocalEpsilon,
-    PaperPreset, Tuning, WidthMode,
+pub use algorithm::{
+    Accounting, AlgorithmConfig, AlgorithmName, LocalEpsilon, PaperPreset, WidthMode,
 };
+pub use cell::CellResult;
+pub use config::{Experiment, ExperimentConfig, Tuning};
 pub use error::ExperimentError;
 #[cfg(feature = "parquet")]
 pub use parquet::write_parquet;

@@ -201,11 +201,11 @@ impl<'a> Palette<'a> {
 fn remove_old(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let ours =
-            ["regret-", "slope", "epsilon", "batch-size"].iter().any(|kind| name.starts_with(kind));
-        if ours && (name.ends_with(".svg") || name.ends_with(".png")) {
-            fs::remove_file(path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let kinds = ["regret-", "slope", "epsilon", "batch-size"];
+        let picture = path.extension().is_some_and(|end| end == "svg" || end == "png");
+        if picture && kinds.iter().any(|kind| name.starts_with(kind)) {
+            fs::remove_file(&path)?;
         }
     }
     Ok(())

@@ -283,34 +283,6 @@ fn without_regret_the_average_reward_is_drawn() {
 }
 
 #[test]
-fn algorithms_that_ran_once_without_limits_join_every_limit() {
-    let folder = Folder::new("join");
-    let mut rows = Vec::new();
-    for fake in &FAKES[..5] {
-        let limits: &[f64] = if fake.3.is_some() { &[0.5, 2.0] } else { &[1.0] };
-        for &epsilon in limits {
-            for seed in 0..3 {
-                let mut row = fake_row(*fake, 1000, epsilon, seed);
-                if fake.3.is_none() {
-                    row.central_epsilon = None;
-                }
-                rows.push(row);
-            }
-        }
-    }
-    write(&folder.0, &rows);
-    let written = draw(&folder.0).unwrap();
-    let expected = ["regret-1", "regret-2", "epsilon"];
-    assert_eq!(written.len(), 2 * expected.len() + 1);
-    for name in expected {
-        let texts = texts(&folder.0.join("figures").join(format!("{name}.svg")));
-        for label in ["random", "LinUCB", "incrowd"] {
-            assert!(texts.iter().any(|text| text == label), "{label} in {name}");
-        }
-    }
-}
-
-#[test]
 fn the_slope_of_a_power_law_is_recovered() {
     let mut rows = Vec::new();
     for horizon in [100u64, 1000, 10_000, 100_000] {

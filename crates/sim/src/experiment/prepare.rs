@@ -1,16 +1,11 @@
 //! From an algorithm's name and a setting to something that runs, with its certificate.
 
-use std::{iter, sync::Arc};
+use std::sync::Arc;
 
 use incrowd_planner::{
-    LocalLimit, PaperStatement, PlanRequest, Preset, Shape, plan, predicted_regret_with,
+    LocalLimit, PaperStatement, PlanRequest, Preset, SMALLEST_BATCH, Shape, plan,
 };
-use incrowd_privacy::{
-    PrivacyError,
-    baseline::{self, Baseline},
-    certify,
-    paper::Randomizer,
-};
+use incrowd_privacy::{PrivacyError, baseline::Baseline, certify, paper::Randomizer};
 use incrowd_protocol::{
     Confidence, FlipProbability, Learner, LearnerConfig, MechanismConfig, PolicyConfig, Schedule,
     Selection, TaskConfig, UpdateRule,
@@ -19,23 +14,9 @@ use serde_json::{Value, json};
 
 use super::{
     Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, LocalEpsilon, PaperPreset,
-    Setting, WidthMode, config::local_limit,
+    Setting, WidthMode, config::local_limit, rival::start_baseline,
 };
-use crate::{
-    Algorithm, BinomialCrowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb, Oracle, Path,
-    Random, Sblb, Tree, Trusted, Untrusted,
-};
-
-const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]";
-/// People between two models where nothing else sets it.
-const LOCAL_INTERVAL: u32 = 100;
-/// Noise of a tuned variant, as a share of what its guarantee needs.
-const TUNED_NOISE: f64 = 0.1;
-/// Batch sizes that are tried grow by this factor.
-const BATCH_STEP: f64 = 1.3;
-const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
-/// As for sblb: a crowd of fewer hides nobody.
-const SMALLEST_BATCH: f64 = 100.0;
+use crate::{Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted};
 
 /// An algorithm in a setting, planned and certified once for all its runs.
 pub struct Prepared {
@@ -48,7 +29,7 @@ pub struct Prepared {
     kind: Kind,
 }
 
-enum Kind {
+pub(super) enum Kind {
     Sblb(Arc<TaskConfig>),
     /// With the sizes of its batches, where they are not part of the mechanism; the last one is repeated.
     Baseline(Baseline, Vec<u32>),
@@ -59,11 +40,11 @@ enum Kind {
     Oracle,
 }
 
-/// Turns errors into those of the experiment.
-struct Preparation<'a> {
-    algorithm: &'a AlgorithmConfig,
-    setting: &'a Setting,
-    delta: f64,
+/// What is to be prepared.
+pub(super) struct Preparation<'a> {
+    pub algorithm: &'a AlgorithmConfig,
+    pub setting: &'a Setting,
+    pub delta: f64,
 }
 
 impl Prepared {
@@ -122,41 +103,6 @@ fn with_exploration(learner: LearnerConfig, exploration: Option<f64>) -> Learner
     }
 }
 
-fn start_baseline(
-    baseline: &Baseline,
-    sizes: &[u32],
-    learner: LearnerConfig,
-    selection: Selection,
-    seed: u64,
-) -> Box<dyn Algorithm + Send> {
-    let (d, hash) = (baseline.dimension() as usize, baseline.hash());
-    match *baseline {
-        Baseline::GaussianTree { leaf_size, leaves, noise_std, .. } => {
-            let tree = Tree::new(d, (leaf_size, leaves), noise_std, learner, hash, seed);
-            Box::new(Trusted::new(tree, d, selection, seed))
-        }
-        Baseline::GaussianBatches { noise_std, .. } => {
-            let noise = GaussianNoise::PerBatch(noise_std);
-            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
-        }
-        Baseline::LocalGaussian { noise_std, .. } => {
-            let noise = GaussianNoise::PerPerson(noise_std);
-            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
-        }
-        Baseline::ShuffledGaussian { batch_size, noise_std, .. } => {
-            let noise = GaussianNoise::PerPerson(noise_std);
-            let crowd = GaussianCrowd::new(d, vec![batch_size], noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
-        }
-        Baseline::ShuffledBinomial { batch_size, levels, coins, .. } => {
-            let crowd = BinomialCrowd::new(d, batch_size, (levels, coins), seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
-        }
-    }
-}
-
 impl Preparation<'_> {
     fn prepare(&self) -> Result<Prepared, ExperimentError> {
         use AlgorithmName as Name;
@@ -185,7 +131,7 @@ impl Preparation<'_> {
         prepared
     }
 
-    fn finish(&self, guarantee: Guarantee, certificate: Value, kind: Kind) -> Prepared {
+    pub fn finish(&self, guarantee: Guarantee, certificate: Value, kind: Kind) -> Prepared {
         let learner = LearnerConfig::default();
         Prepared {
             guarantee,
@@ -201,23 +147,23 @@ impl Preparation<'_> {
         self.algorithm.sampled.map_or(Selection::Ucb, |scale| Selection::Sampled { scale })
     }
 
-    fn central(&self) -> Option<f64> {
+    pub fn central(&self) -> Option<f64> {
         self.algorithm.central_epsilon.or(self.setting.central_epsilon)
     }
 
-    fn batch_size(&self) -> Option<u32> {
+    pub fn batch_size(&self) -> Option<u32> {
         self.algorithm.batch_size.or(self.setting.batch_size)
     }
 
-    fn needs(&self, needs: &'static str) -> ExperimentError {
+    pub fn needs(&self, needs: &'static str) -> ExperimentError {
         ExperimentError::Needs { algorithm: self.algorithm.label().into(), needs }
     }
 
-    fn privacy(&self, error: PrivacyError) -> ExperimentError {
+    pub fn privacy(&self, error: PrivacyError) -> ExperimentError {
         ExperimentError::Privacy { algorithm: self.algorithm.label().into(), error }
     }
 
-    fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {
+    pub fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {
         ExperimentError::Protocol { algorithm: self.algorithm.label().into(), error }
     }
 
@@ -282,7 +228,7 @@ impl Preparation<'_> {
             epsilon.ok_or_else(|| self.needs("a local epsilon for the paper's Prop. 1"))?;
         let randomizer = Randomizer::proposition_1(self.setting.dimension, 1, epsilon)
             .map_err(|error| self.privacy(error))?;
-        let size = self.batch_size().unwrap_or(SMALLEST_BATCH as u32);
+        let size = self.batch_size().unwrap_or(SMALLEST_BATCH);
         let task = || {
             let flip = FlipProbability::from_keep(1.0 - randomizer.flip)?;
             let mechanism = MechanismConfig {
@@ -313,162 +259,5 @@ impl Preparation<'_> {
         };
         let learner = LearnerConfig { confidence, update, ..planned };
         with_exploration(learner, self.algorithm.exploration)
-    }
-
-    /// A rival: the least certified noise, and the batches with the least predicted regret.
-    fn baseline(&self) -> Result<Prepared, ExperimentError> {
-        use AlgorithmName as Name;
-        let epsilon = self.epsilon()?;
-        let paper = self.algorithm.accounting == Accounting::Paper;
-        let (d, delta) = (self.setting.dimension, self.delta);
-        let calibrated = match self.algorithm.name {
-            Name::LdpGaussian => baseline::local_gaussian(d, epsilon, delta),
-            Name::JdpGrowing => baseline::gaussian_batches(d, epsilon, delta),
-            Name::JdpTree => self.with_best_batch(|size| {
-                let leaves = self.setting.horizon.div_ceil(u64::from(size));
-                let leaves = u32::try_from(leaves).unwrap_or(u32::MAX).max(2);
-                if paper {
-                    baseline::gaussian_tree_as_printed(d, size, leaves, epsilon, delta)
-                } else {
-                    baseline::gaussian_tree(d, size, leaves, epsilon, delta)
-                }
-            }),
-            Name::SdpAmp | Name::SdpAmpTuned => self.with_best_batch(|size| {
-                if paper {
-                    baseline::shuffled_gaussian_as_printed(d, size, epsilon, delta)
-                } else {
-                    baseline::shuffled_gaussian(d, size, epsilon, delta)
-                }
-            }),
-            _ => self.with_best_batch(|size| {
-                if paper {
-                    baseline::shuffled_binomial_as_printed(d, size, epsilon, delta)
-                } else {
-                    baseline::shuffled_binomial(d, size, epsilon, delta)
-                }
-            }),
-        };
-        let certified = calibrated.map_err(|error| self.privacy(error))?;
-        let certificate = baseline::certify(&certified).map_err(|error| self.privacy(error))?;
-        let tuned = matches!(self.algorithm.name, Name::SdpAmpTuned | Name::SdpVecTuned);
-        let running = if tuned {
-            less_noise(certified, self.algorithm.noise_scale.unwrap_or(TUNED_NOISE))
-        } else {
-            certified
-        };
-        // The certificate is not of a tuned variant, which promises nothing.
-        let guarantee = Guarantee::of_baseline(&running, &certificate);
-        let certificate = guarantee.is_certified().then_some(certificate);
-        let value = json!({ "mechanism": running, "certificate": certificate });
-        let sizes = match self.algorithm.name {
-            Name::JdpGrowing => self.best_growing(running.noise_std())?,
-            _ => vec![LOCAL_INTERVAL],
-        };
-        Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
-    }
-
-    /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a trusted server, unless told otherwise.
-    fn epsilon(&self) -> Result<f64, ExperimentError> {
-        if self.algorithm.name == AlgorithmName::LdpGaussian {
-            if let Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) = self.algorithm.local_epsilon {
-                return Ok(epsilon);
-            }
-            let asked = self.central().or(self.setting.local_epsilon);
-            return asked.ok_or_else(|| self.needs("an epsilon"));
-        }
-        self.central().ok_or_else(|| self.needs(CENTRAL))
-    }
-
-    /// Growing batches with the least predicted regret.
-    fn best_growing(&self, noise_std: f64) -> Result<Vec<u32>, ExperimentError> {
-        let horizon = self.setting.horizon;
-        // Sizes are all that is asked for.
-        let flip = FlipProbability::from_keep(0.5).map_err(|error| self.protocol(error))?;
-        let dimension = self.setting.dimension as usize;
-        let size = error_size(noise_std, dimension);
-        let (mut best, mut least) = (Vec::new(), f64::INFINITY);
-        let mut first = SMALLEST_BATCH.min(horizon as f64);
-        while first <= (horizon as f64 / 2.0).max(SMALLEST_BATCH) {
-            for growth in GROWTHS {
-                let stages = Schedule::growing(first as u32, growth, horizon, 1, flip)
-                    .map_err(|error| self.protocol(error))?;
-                let sizes: Vec<u32> = stages
-                    .iter()
-                    .flat_map(|stage| iter::repeat_n(stage.size, stage.rounds as usize))
-                    .collect();
-                let models = sizes.iter().enumerate().scan(0.0, |people, (i, &batch)| {
-                    *people += f64::from(batch);
-                    Some((*people, size * (i as f64 + 1.0).sqrt()))
-                });
-                let regret = predicted_regret_with(dimension, horizon as f64, models);
-                if regret < least {
-                    (best, least) = (sizes, regret);
-                }
-            }
-            first = (first * BATCH_STEP).floor();
-        }
-        Ok(best)
-    }
-
-    /// The batch size asked for, or the one with the least predicted regret.
-    fn with_best_batch(
-        &self,
-        calibrate: impl Fn(u32) -> Result<Baseline, PrivacyError>,
-    ) -> Result<Baseline, PrivacyError> {
-        let horizon = self.setting.horizon as f64;
-        if let Some(size) = self.batch_size() {
-            return calibrate(size);
-        }
-        let mut best = None;
-        let mut least = f64::INFINITY;
-        let mut size = SMALLEST_BATCH.min(horizon);
-        while size <= horizon / 2.0 || best.is_none() {
-            let baseline = calibrate(size as u32)?;
-            let regret = predicted(&baseline, horizon, size);
-            if regret < least {
-                (best, least) = (Some(baseline), regret);
-            }
-            // From here on the first batch alone costs more than that.
-            if incrowd_planner::random_regret(self.setting.dimension as usize) * size > least {
-                break;
-            }
-            size = (size * BATCH_STEP).floor();
-        }
-        best.ok_or(PrivacyError::BatchSize(0))
-    }
-}
-
-fn predicted(baseline: &Baseline, horizon: f64, batch: f64) -> f64 {
-    let dimension = baseline.dimension() as usize;
-    let size = error_size(baseline.noise_std(), dimension);
-    let noise = |releases: f64| match baseline {
-        // On average half of the digits of n are 1.
-        Baseline::GaussianTree { .. } => size * (1.0 + releases.log2() / 2.0).sqrt(),
-        _ => size * releases.sqrt(),
-    };
-    // Looking at every fiftieth is enough later on.
-    let next = |&releases: &f64| Some(releases + (releases / 50.0).floor().max(1.0));
-    let models = iter::successors(Some(1.0), next)
-        .take_while(|releases| releases * batch <= horizon)
-        .map(|releases| (releases * batch, noise(releases)));
-    predicted_regret_with(dimension, horizon, models)
-}
-
-/// Size of a vector of d errors, as in the calibrated widths: about its 95% quantile.
-fn error_size(std: f64, dimension: usize) -> f64 {
-    std * (2.0 * dimension as f64).sqrt()
-}
-
-fn less_noise(baseline: Baseline, scale: f64) -> Baseline {
-    match baseline {
-        Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta } => {
-            let noise_std = noise_std * scale;
-            Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta }
-        }
-        Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
-            let coins = ((f64::from(coins) * scale * scale).round() as u32).max(1);
-            Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta }
-        }
-        other => other,
     }
 }

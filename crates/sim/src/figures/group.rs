@@ -147,66 +147,18 @@ pub fn settings(rows: &[Row]) -> Vec<(Setting, Vec<usize>)> {
     grouped(rows, |_| {})
 }
 
-/// Runs with equal settings after `clear` made some of it equal.
-///
-/// Algorithms without privacy may have run without limits, once for all limits. They are put into every setting that is equal but for the limits, as what
-/// privacy is compared with.
+/// Runs with equal settings after `clear` made some of it equal, in the order of the table.
 pub fn grouped(rows: &[Row], clear: impl Fn(&mut Setting)) -> Vec<(Setting, Vec<usize>)> {
     let mut groups: Vec<(Setting, Vec<usize>)> = Vec::new();
     for (run, row) in rows.iter().enumerate() {
-        let mut key = setting(row);
+        let mut key = row.setting();
         clear(&mut key);
         match groups.iter_mut().find(|group| group.0 == key) {
             Some(group) => group.1.push(run),
             None => groups.push((key, vec![run])),
         }
     }
-    let without = |runs: &[usize]| {
-        let limited = |run: &usize| {
-            rows[*run].central_epsilon.is_some() || rows[*run].local_epsilon.is_some()
-        };
-        !runs.iter().any(limited) && cells(rows, runs).iter().all(|cell| cell.is_reference(rows))
-    };
-    let (references, mut others): (Vec<_>, Vec<_>) =
-        groups.into_iter().partition(|group| without(&group.1));
-    for (reference, runs) in references {
-        let mut used = false;
-        for (key, members) in &mut others {
-            let mut same = key.clone();
-            same.central_epsilon = None;
-            same.local_epsilon = None;
-            if reference.batch_size.is_none() {
-                same.batch_size = None;
-            }
-            // References that were added before have no limits and never match themselves.
-            if same != reference || without(members) {
-                continue;
-            }
-            used = true;
-            let known: Vec<&str> =
-                members.iter().map(|&run| rows[run].algorithm.as_str()).collect();
-            let new = runs.iter().filter(|&&run| !known.contains(&rows[run].algorithm.as_str()));
-            let new: Vec<usize> = new.copied().collect();
-            members.extend(new);
-        }
-        if !used {
-            others.push((reference, runs));
-        }
-    }
-    others.sort_by_key(|group| group.1.iter().min().copied());
-    others
-}
-
-fn setting(row: &Row) -> Setting {
-    Setting {
-        environment: row.environment.clone(),
-        dimension: row.dimension,
-        arms: row.arms,
-        horizon: row.horizon,
-        central_epsilon: row.central_epsilon,
-        local_epsilon: row.local_epsilon,
-        batch_size: row.batch_size,
-    }
+    groups
 }
 
 /// The runs of each algorithm and variant, in the order of the table.

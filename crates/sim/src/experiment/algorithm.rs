@@ -1,0 +1,339 @@
+use std::fmt;
+
+use incrowd_planner::LocalLimit;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{ExperimentError, range::check as range};
+
+/// Every algorithm that can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlgorithmName {
+    /// SBLB, equal batches, a model when the determinant has grown (the paper's Algorithm 1).
+    Sblb,
+    /// SBLB, equal batches, a model from every batch (the appendix's FixedBatchedShuffling-LinUCB).
+    SblbFixed,
+    /// SBLB, growing batches.
+    SblbGrowing,
+    /// LinUCB without privacy.
+    Linucb,
+    /// LinUCB without privacy that rarely changes its model.
+    LinucbLowswitch,
+    /// Shariff, Sheffet 2018: a trusted server and a binary tree.
+    JdpTree,
+    /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be trusted with raw data.
+    JdpGrowing,
+    /// Zheng et al. 2020: everyone adds Gaussian noise.
+    LdpGaussian,
+    /// Chowdhury, Zhou 2022: shuffled Gaussian reports.
+    SdpAmp,
+    /// Chowdhury, Zhou 2022: shuffled sums with binomial noise.
+    SdpVec,
+    /// `sdp-amp` with less noise than its guarantee needs.
+    SdpAmpTuned,
+    /// `sdp-vec` with less noise than its guarantee needs.
+    SdpVecTuned,
+    /// Regression without exploration and without privacy.
+    Greedy,
+    /// A random arm.
+    Random,
+    /// The best arm.
+    Oracle,
+}
+
+impl AlgorithmName {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Sblb,
+        Self::SblbFixed,
+        Self::SblbGrowing,
+        Self::Linucb,
+        Self::LinucbLowswitch,
+        Self::JdpTree,
+        Self::JdpGrowing,
+        Self::LdpGaussian,
+        Self::SdpAmp,
+        Self::SdpVec,
+        Self::SdpAmpTuned,
+        Self::SdpVecTuned,
+        Self::Greedy,
+        Self::Random,
+        Self::Oracle,
+    ];
+
+    /// The name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sblb => "sblb",
+            Self::SblbFixed => "sblb-fixed",
+            Self::SblbGrowing => "sblb-growing",
+            Self::Linucb => "linucb",
+            Self::LinucbLowswitch => "linucb-lowswitch",
+            Self::JdpTree => "jdp-tree",
+            Self::JdpGrowing => "jdp-growing",
+            Self::LdpGaussian => "ldp-gaussian",
+            Self::SdpAmp => "sdp-amp",
+            Self::SdpVec => "sdp-vec",
+            Self::SdpAmpTuned => "sdp-amp-tuned",
+            Self::SdpVecTuned => "sdp-vec-tuned",
+            Self::Greedy => "greedy",
+            Self::Random => "random",
+            Self::Oracle => "oracle",
+        }
+    }
+
+    /// Whether it has a confidence width to scale.
+    pub fn explores(self) -> bool {
+        !matches!(self, Self::Greedy | Self::Random | Self::Oracle)
+    }
+
+    /// Whether anything of it depends on a privacy level.
+    pub fn is_private(self) -> bool {
+        self.explores() && !matches!(self, Self::Linucb | Self::LinucbLowswitch)
+    }
+
+    /// Whether its batch size can be asked for.
+    pub fn has_batches(self) -> bool {
+        self.is_private()
+            && !matches!(self, Self::SblbGrowing | Self::JdpGrowing | Self::LdpGaussian)
+    }
+}
+
+/// How much one report on the wire may tell: a number, `"default"` or `"unlimited"`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LocalEpsilon(pub LocalLimit);
+
+impl Serialize for LocalEpsilon {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            LocalLimit::Default => serializer.serialize_str("default"),
+            LocalLimit::AtMost(epsilon) => serializer.serialize_f64(epsilon),
+            LocalLimit::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LocalEpsilon {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LocalEpsilon;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number above 0, \"default\" or \"unlimited\"")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<LocalEpsilon, E> {
+                Ok(LocalEpsilon(LocalLimit::AtMost(value)))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<LocalEpsilon, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<LocalEpsilon, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<LocalEpsilon, E> {
+                match value {
+                    "default" => Ok(LocalEpsilon(LocalLimit::Default)),
+                    "unlimited" => Ok(LocalEpsilon(LocalLimit::Unlimited)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(value), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Whose formulas set the noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accounting {
+    /// The least noise that is certified.
+    #[default]
+    Certified,
+    /// The noise that the algorithm's own paper prints; certified for what it gives.
+    Paper,
+}
+
+/// Parameters of one of the paper's results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PaperPreset {
+    /// Cor. 1.
+    PaperLdp,
+    /// Cor. 2.
+    PaperRegret,
+    /// Remark 2.
+    WeakerAdversary,
+}
+
+/// How the confidence width is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WidthMode {
+    /// From the law of the noise, times the exploration.
+    #[default]
+    Calibrated,
+    /// With a proof.
+    Proven,
+    /// The paper's equation, ridge sqrt(T).
+    Paper,
+}
+
+/// One algorithm of an experiment. In a file it is a name, or a table with more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlgorithmConfig {
+    /// Which one.
+    pub name: AlgorithmName,
+    /// How it is called in the results; its name if not given.
+    pub label: Option<String>,
+    /// Limit on the central epsilon instead of the setting's.
+    pub central_epsilon: Option<f64>,
+    /// Limit on the local epsilon instead of the setting's.
+    pub local_epsilon: Option<LocalEpsilon>,
+    /// Batch size (leaf size of a tree) instead of the setting's.
+    pub batch_size: Option<u32>,
+    /// Bits per coordinate of sblb.
+    pub bits: Option<u32>,
+    /// Factor on the confidence width; 0.2 if not given. A given one is not tuned.
+    pub exploration: Option<f64>,
+    /// Draw the parameter on the device with this scale instead of taking the upper confidence bound.
+    pub sampled: Option<f64>,
+    /// Whose formulas set the noise.
+    #[serde(default)]
+    pub accounting: Accounting,
+    /// The paper's parameters for sblb.
+    pub preset: Option<PaperPreset>,
+    /// How the confidence width of sblb is computed.
+    #[serde(default)]
+    pub width: WidthMode,
+    /// Factor on the noise of the tuned variants; 0.1 if not given.
+    pub noise_scale: Option<f64>,
+}
+
+impl AlgorithmConfig {
+    /// With every default.
+    pub fn new(name: AlgorithmName) -> Self {
+        Self {
+            name,
+            label: None,
+            central_epsilon: None,
+            local_epsilon: None,
+            batch_size: None,
+            bits: None,
+            exploration: None,
+            sampled: None,
+            accounting: Accounting::Certified,
+            preset: None,
+            width: WidthMode::Calibrated,
+            noise_scale: None,
+        }
+    }
+
+    /// How it is called in the results.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.name.name())
+    }
+
+    /// Whether its exploration is tuned where tuning is asked for.
+    pub fn is_tunable(&self) -> bool {
+        self.name.explores() && self.exploration.is_none() && self.width == WidthMode::Calibrated
+    }
+
+    pub(super) fn check(&self) -> Result<(), ExperimentError> {
+        self.check_label()?;
+        self.check_options()?;
+        let positive = |what, value: Option<f64>| {
+            range(what, value, |v| v > 0.0 && v.is_finite(), "above 0 and finite")
+        };
+        positive("central_epsilon", self.central_epsilon)?;
+        if let Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) = self.local_epsilon {
+            positive("local_epsilon", Some(epsilon))?;
+        }
+        positive("noise_scale", self.noise_scale)?;
+        let factor = |v: f64| (0.0..=100.0).contains(&v);
+        range("exploration", self.exploration, factor, "from 0 to 100")?;
+        range("sampled", self.sampled, factor, "from 0 to 100")?;
+        range("batch_size", self.batch_size, |v| v > 0, "at least 1")?;
+        range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
+    }
+}
+
+impl AlgorithmConfig {
+    /// Figures know the random choice and the best one by their names, so nobody else may have them.
+    fn check_label(&self) -> Result<(), ExperimentError> {
+        let label = self.label();
+        let fixed = matches!(self.name, AlgorithmName::Random | AlgorithmName::Oracle);
+        let taken = AlgorithmName::ALL.iter().any(|other| other.name() == label);
+        if label != self.name.name() && (fixed || taken) {
+            return Err(ExperimentError::Rename(self.name.name(), label.into()));
+        }
+        Ok(())
+    }
+
+    /// What an algorithm would ignore is refused.
+    fn check_options(&self) -> Result<(), ExperimentError> {
+        use AlgorithmName as Name;
+        let name = self.name;
+        let sblb = matches!(name, Name::Sblb | Name::SblbFixed | Name::SblbGrowing);
+        let by_proposition_1 = sblb && self.accounting == Accounting::Paper;
+        let printed = matches!(name, Name::JdpTree | Name::SdpAmp | Name::SdpVec)
+            || (sblb && name != Name::SblbGrowing);
+        let options = [
+            (
+                "central_epsilon",
+                self.central_epsilon.is_some(),
+                name.is_private() && !by_proposition_1,
+            ),
+            ("local_epsilon", self.local_epsilon.is_some(), sblb || name == Name::LdpGaussian),
+            ("batch_size", self.batch_size.is_some(), name.has_batches()),
+            ("bits", self.bits.is_some(), sblb && !by_proposition_1),
+            (
+                "exploration",
+                self.exploration.is_some(),
+                name.explores() && self.width == WidthMode::Calibrated,
+            ),
+            ("sampled", self.sampled.is_some(), name.explores()),
+            ("accounting", self.accounting == Accounting::Paper, printed),
+            ("preset", self.preset.is_some(), name == Name::Sblb || name == Name::SblbFixed),
+            ("width", self.width != WidthMode::Calibrated, sblb),
+            (
+                "noise_scale",
+                self.noise_scale.is_some(),
+                matches!(name, Name::SdpAmpTuned | Name::SdpVecTuned),
+            ),
+        ];
+        match options.into_iter().find(|&(_, given, used)| given && !used) {
+            Some((option, ..)) => {
+                Err(ExperimentError::Unused { algorithm: self.label().into(), option })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A list of names and tables.
+pub(super) fn names_or_tables<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<AlgorithmConfig>, D::Error> {
+    struct Entry(AlgorithmConfig);
+    struct Visitor;
+    impl<'de> de::Visitor<'de> for Visitor {
+        type Value = Entry;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the name of an algorithm, or a table with its name")
+        }
+        fn visit_str<E: de::Error>(self, value: &str) -> Result<Entry, E> {
+            let name = AlgorithmName::deserialize(de::value::StrDeserializer::new(value))?;
+            Ok(Entry(AlgorithmConfig::new(name)))
+        }
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Entry, A::Error> {
+            AlgorithmConfig::deserialize(de::value::MapAccessDeserializer::new(map)).map(Entry)
+        }
+    }
+    impl<'de> Deserialize<'de> for Entry {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Visitor)
+        }
+    }
+    Ok(Vec::<Entry>::deserialize(deserializer)?.into_iter().map(|entry| entry.0).collect())
+}
