@@ -8,6 +8,9 @@ use super::{
 };
 use crate::experiment::{Row, Setting};
 
+/// A larger local epsilon protects a single report in name only.
+const MEANINGFUL: f64 = 10.0;
+
 /// The best of each kind in a setting, and what random choice gets.
 struct Standing<'a> {
     measure: Measure,
@@ -43,7 +46,7 @@ impl<'a> Standing<'a> {
             let ahead = |best: Option<f64>| best.is_none_or(|best| measure.better(value, best));
             let guarantee = cell.guarantee(rows);
             if let Guarantee::Certified(epsilons) = guarantee
-                && epsilons.local.is_some()
+                && epsilons.local.is_some_and(|local| local <= MEANINGFUL)
                 && ahead(standing.local.map(|best| best.2))
             {
                 standing.local = Some((cell.algorithm, epsilons, value));
@@ -171,15 +174,20 @@ fn against_none(standing: &Standing) -> Option<String> {
 
 /// The best that trusts nobody with a report, if the best of all does.
 fn on_the_wire(standing: &Standing) -> Option<String> {
-    let best = standing.certified.as_ref().filter(|best| best.1.local.is_none())?;
+    let (best, epsilon) =
+        standing.certified.as_ref().map(|best| (best.0.algorithm, best.1.local))?;
+    let about = match epsilon {
+        Some(local) if local <= MEANINGFUL => return None,
+        Some(_) => "A single report tells almost everything with",
+        None => "Nothing is proved about the single reports of",
+    };
     let (name, epsilons, value) = standing.local.as_ref()?;
     let verb = match standing.measure {
         Measure::Regret => "loses",
         Measure::Reward => "earns",
     };
     Some(format!(
-        "Nothing is proved about the single reports of {}; of those with a local guarantee, too, the best is {name} ({}), which {verb} {}.",
-        best.0.algorithm,
+        "{about} {best}; of those that protect them, too, the best is {name} ({}), which {verb} {}.",
         proved(epsilons),
         standing.measure.shown(*value)
     ))
