@@ -387,3 +387,16 @@ fn what_would_be_ignored_or_mislead_is_refused() {
         "horizon is 20000, must be at most 1250: so many people can be answered without bias from one pass over the log"
     );
 }
+
+#[test]
+fn few_people_are_enough() {
+    for horizon in [1, 2, 50, 150] {
+        let directory = Scratch::new(&format!("few-{horizon}"));
+        let text = format!(
+            "algorithms = ['jdp-tree', 'jdp-growing', 'ldp-gaussian', 'sdp-amp', 'linucb', 'random', 'oracle']\n\
+             horizons = [{horizon}]\ncentral_epsilons = [1]\nruns = 1"
+        );
+        let finished = experiment(&text, &directory.0, 1);
+        assert!(finished.rows.iter().all(|row| row.people == horizon));
+    }
+}

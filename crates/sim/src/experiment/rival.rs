@@ -108,11 +108,14 @@ impl Preparation<'_> {
         // The certificate is not of a tuned variant, which promises nothing.
         let guarantee = Guarantee::of_baseline(&running, &certificate);
         let certificate = guarantee.is_certified().then_some(certificate);
-        let value = json!({ "mechanism": running, "certificate": certificate });
         let sizes = match self.algorithm.name {
             Name::JdpGrowing => self.best_growing(running.noise_std())?,
-            _ => vec![LOCAL_INTERVAL],
+            Name::LdpGaussian => vec![LOCAL_INTERVAL],
+            // Part of the mechanism.
+            _ => Vec::new(),
         };
+        let value =
+            json!({ "mechanism": running, "batch_sizes": sizes, "certificate": certificate });
         Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
     }
 
@@ -137,7 +140,7 @@ impl Preparation<'_> {
         let size = error_size(noise_std, dimension);
         let (mut best, mut least) = (Vec::new(), f64::INFINITY);
         let mut first = f64::from(SMALLEST_BATCH).min(horizon as f64);
-        while first <= (horizon as f64 / 2.0).max(f64::from(SMALLEST_BATCH)) {
+        while first <= horizon as f64 / 2.0 || best.is_empty() {
             for growth in GROWTHS {
                 let stages = Schedule::growing(first as u32, growth, horizon, 1, flip)
                     .map_err(|error| self.protocol(error))?;
