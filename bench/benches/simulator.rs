@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use incrowd_bench::{line, race};
+use incrowd_bench::{bare_products, line, race};
 use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, triangle,
 };
@@ -193,29 +193,6 @@ fn threads() {
         one / two,
         alone / beside
     );
-}
-
-/// The limit of a choice: theta'x and the squares of W x with a triangular W for all arms, and nothing else.
-fn bare_products(theta: &[f64], factor: &[f64], arms: &[f64], scores: &mut [f64]) {
-    let d = theta.len();
-    let dot = |a: &[f64], b: &[f64]| {
-        let mut lanes = [0.0; 4];
-        for (a, b) in a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0) {
-            (0..4).for_each(|lane| lanes[lane] += a[lane] * b[lane]);
-        }
-        let rest: f64 =
-            a.as_chunks::<4>().1.iter().zip(b.as_chunks::<4>().1).map(|(a, b)| a * b).sum();
-        lanes.iter().sum::<f64>() + rest
-    };
-    for (score, x) in scores.iter_mut().zip(arms.chunks_exact(d)) {
-        let mut rest = factor;
-        *score = dot(theta, x);
-        for i in 0..d {
-            let (row, below) = rest.split_at(i + 1);
-            *score += dot(row, &x[..=i]).powi(2);
-            rest = below;
-        }
-    }
 }
 
 fn many_arms() {

@@ -81,6 +81,28 @@ fn the_contract() {
     assert!(text(&drawn.stdout).contains("report.html"));
 }
 
+#[test]
+fn people_get_a_table_with_shares_of_the_random_regret() {
+    let directory = scratch("simulate-text");
+    let output = output(&format!(
+        "simulate --algorithms linucb,random,jdp-tree --horizon 2000 --central-epsilon 1 --runs 2 --against random --out {}",
+        directory.display()
+    ));
+    let printed = text(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(
+        lines[0],
+        "synthetic: d = 5, K = 10, T = 2000, 2 runs; asked: central epsilon 1, local epsilon 8"
+    );
+    let share = |line: &str| -> f64 {
+        line.split_whitespace().find_map(|word| word.strip_suffix('%')).unwrap().parse().unwrap()
+    };
+    assert!(lines[2].contains("linucb") && share(lines[2]) < 10.0, "{printed}");
+    assert!(lines[3].contains("random") && (share(lines[3]) - 100.0).abs() < 5.0, "{printed}");
+    assert!(lines[3].ends_with("1.000 of random"), "no limit from two runs: {printed}");
+    assert!(lines[4].contains("jdp-tree") && lines[4].contains("1.0000"), "{printed}");
+}
+
 fn tables(directory: &Path) -> [Vec<u8>; 2] {
     ["table.csv", "curves.csv"].map(|name| fs::read(directory.join(name)).unwrap())
 }
