@@ -24,9 +24,8 @@ pub use untrusted::Untrusted;
 use incrowd_device::Chooser;
 use incrowd_protocol::{Model, Selection};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use rand_core::Rng;
 
-use crate::SimulationError;
+use crate::{SimulationError, environment::draw::index};
 
 /// What a person plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,9 +141,7 @@ impl Algorithm for Random {
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
-        let count = (arms.len() / self.dimension) as u64;
-        let arm = (u128::from(self.rng.next_u64()) * u128::from(count)) >> 64;
-        Ok(Choice::Arm(arm as usize))
+        Ok(Choice::Arm(index(&mut self.rng, arms.len() / self.dimension)))
     }
 
     fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {

@@ -2,7 +2,7 @@
 
 mod classification;
 mod data_error;
-mod draw;
+pub(crate) mod draw;
 mod drifting;
 mod fixed_arms;
 mod logged;

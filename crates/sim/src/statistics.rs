@@ -1,9 +1,8 @@
 //! Statistics of a few repeated runs.
 
-use rand_chacha::{
-    ChaCha8Rng,
-    rand_core::{Rng, SeedableRng},
-};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+
+use crate::environment::draw::index;
 
 /// Fewer seeds say too little about how much they differ.
 const FEWEST_SEEDS: usize = 10;
@@ -124,7 +123,7 @@ pub fn power_law(samples: &[Sample]) -> Option<PowerLaw> {
                 drawn.push(drawn[0].clone());
             } else {
                 let count = sample.values.len();
-                drawn.push((0..count).map(|_| below(&mut rng, count)).collect());
+                drawn.push((0..count).map(|_| index(&mut rng, count)).collect());
             }
         }
         if let Some(line) = fit_means(&sorted, |sample, run| drawn[sample][run]) {
@@ -168,17 +167,12 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<(f64, Option<f64>)> {
     let mut rng = ChaCha8Rng::seed_from_u64(BOOTSTRAP_SEED);
     let ratios: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let draws = (0..count).map(|_| below(&mut rng, count));
+            let draws = (0..count).map(|_| index(&mut rng, count));
             let (x, y) = draws.fold((0.0, 0.0), |sum, i| (sum.0 + a[i], sum.1 + b[i]));
             x / y
         })
         .collect();
     Some((value, quantile(&ratios, 0.95)))
-}
-
-/// Uniform on 0..count up to 2^-64 per value: plenty for an interval.
-fn below(rng: &mut ChaCha8Rng, count: usize) -> usize {
-    ((u128::from(rng.next_u64()) * count as u128) >> 64) as usize
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Random numbers that several environments need.
+//! Random numbers that several places need.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
@@ -10,7 +10,7 @@ pub(super) fn uniform<R: Rng>(rng: &mut R) -> f64 {
 }
 
 /// A number below `count`, each with the same probability up to count/2^64.
-pub(super) fn index<R: Rng>(rng: &mut R, count: usize) -> usize {
+pub(crate) fn index<R: Rng>(rng: &mut R, count: usize) -> usize {
     ((u128::from(rng.next_u64()) * count as u128) >> 64) as usize
 }
 
