@@ -105,7 +105,8 @@ fn task(arguments: &Arguments) -> Result<Arc<TaskConfig>, Box<dyn Error>> {
     let policy = match arguments.sampled {
         None => Policy::default(),
         Some(scale) => {
-            PolicyConfig { selection: Selection::Sampled { scale }, smallest_batch: 1 }.check()?
+            PolicyConfig { selection: Selection::Sampled { scale }, ..PolicyConfig::default() }
+                .check()?
         }
     };
     Ok(Arc::new(TaskConfig::new(mechanism.check()?, Learner::default(), policy)?))

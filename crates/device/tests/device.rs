@@ -20,7 +20,7 @@ fn task(selection: Selection, grace: u32, participations: u32) -> Arc<TaskConfig
         participations,
         honest_fraction: 1.0,
     };
-    let policy = PolicyConfig { selection, smallest_batch: 1 }.check().unwrap();
+    let policy = PolicyConfig { selection, ..PolicyConfig::default() }.check().unwrap();
     Arc::new(TaskConfig::new(mechanism.check().unwrap(), Learner::default(), policy).unwrap())
 }
 

@@ -179,7 +179,7 @@ pub fn task(request: &Request, kinds: &[Kind]) -> Result<TaskConfig, PlanError> 
 
 pub fn task_with(mechanism: Mechanism, learner: Learner) -> Result<TaskConfig, PlanError> {
     let smallest_batch = mechanism.schedule().smallest_batch();
-    let policy = PolicyConfig { selection: Selection::Ucb, smallest_batch }.check()?;
+    let policy = PolicyConfig { smallest_batch, ..PolicyConfig::default() }.check()?;
     Ok(TaskConfig::new(mechanism, learner, policy)?)
 }
 

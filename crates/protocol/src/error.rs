@@ -141,6 +141,12 @@ pub enum ProtocolError {
         /// Batch size times bits.
         limit: u64,
     },
+    /// Not the text form of 32 bytes.
+    #[error("{0} must be 64 lower-case hex digits")]
+    Hex(&'static str),
+    /// A notice whose law is not the one that the mechanism has for its round.
+    #[error("the notice of round {0} has another size or law than the mechanism")]
+    RoundLaw(u32),
     /// A model without a version or a round.
     #[error("version and round of a model must be at least 1")]
     Unnumbered,

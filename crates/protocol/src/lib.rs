@@ -1,6 +1,7 @@
 //! What crosses a wire in incrowd, and nothing else: no randomness, clock or I/O.
 //!
-//! A task is described by a [`TaskConfig`], whose [`Mechanism`] fixes everything a privacy guarantee depends on. Devices send
+//! A task is described by a [`TaskConfig`], whose [`Mechanism`] fixes everything a privacy guarantee depends on; with the keys of those who
+//! may speak for it, it is a [`Task`]. Devices send
 //! [`Report`]s, the shuffler releases [`BatchSums`], the bandit publishes [`Model`]s. The formats are specified in
 //! `docs/formats.md`.
 //!
@@ -10,9 +11,12 @@
 
 mod error;
 mod fraction;
+mod hex32;
+mod identity;
 mod learner;
 mod mechanism;
 mod model;
+mod notice;
 mod report;
 mod schedule;
 mod sums;
@@ -21,9 +25,11 @@ mod wire;
 
 pub use error::ProtocolError;
 pub use fraction::FlipProbability;
+pub use identity::{SealingPublicKey, Task, TaskId, VerificationKey, VerificationKeys};
 pub use learner::{Confidence, Learner, LearnerConfig, UpdateRule};
 pub use mechanism::{Mechanism, MechanismConfig, MechanismHash};
 pub use model::{Model, ModelParts};
+pub use notice::{KeyState, RoundLaw, RoundNotice, SealingKey, TaskNotice};
 pub use report::{Report, ReportId};
 pub use schedule::{MAX_BITS, Round, Schedule, Stage};
 pub use sums::BatchSums;

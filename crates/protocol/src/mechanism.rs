@@ -1,9 +1,7 @@
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{ProtocolError, Round, Schedule, Stage, coordinates};
+use crate::{ProtocolError, Round, Schedule, Stage, coordinates, hex32::hex32};
 
 /// The unchecked form of a [`Mechanism`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -172,6 +170,7 @@ impl From<Mechanism> for MechanismConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MechanismHash([u8; 32]);
+hex32!(MechanismHash, "a mechanism hash");
 
 impl MechanismHash {
     /// SHA-256 of the canonical bytes of a mechanism, which start with a tag of their kind.
@@ -179,43 +178,8 @@ impl MechanismHash {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The hash itself.
-    pub const fn bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// The eight bytes that a report carries.
     pub fn prefix(&self) -> &[u8] {
         &self.0[..8]
-    }
-}
-
-impl fmt::Display for MechanismHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for MechanismHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MechanismHash({self})")
-    }
-}
-
-impl TryFrom<String> for MechanismHash {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let lower = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let mut bytes = [0; 32];
-        match hex::decode_to_slice(&text, &mut bytes) {
-            Ok(()) if lower => Ok(Self(bytes)),
-            _ => Err("mechanism must be 64 lower-case hex digits".into()),
-        }
-    }
-}
-
-impl From<MechanismHash> for String {
-    fn from(hash: MechanismHash) -> Self {
-        hash.to_string()
     }
 }

@@ -27,6 +27,9 @@ pub struct PolicyConfig {
     /// No batch of the schedule may be smaller.
     #[serde(default = "one")]
     pub smallest_batch: u32,
+    /// Whether the shuffler also takes reports that are not sealed to its key.
+    #[serde(default)]
+    pub plain_reports: bool,
 }
 
 fn one() -> u32 {
@@ -34,7 +37,7 @@ fn one() -> u32 {
 }
 
 /// Valid limits and rules that are neither privacy mechanism nor learner.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "PolicyConfig", into = "PolicyConfig")]
 pub struct Policy(PolicyConfig);
 
@@ -56,15 +59,20 @@ impl Policy {
         self.0.selection
     }
 
+    /// Whether the shuffler also takes reports that are not sealed to its key.
+    pub fn plain_reports(&self) -> bool {
+        self.0.plain_reports
+    }
+
     /// No batch of the schedule is smaller.
     pub fn smallest_batch(&self) -> u32 {
         self.0.smallest_batch
     }
 }
 
-impl Default for Policy {
+impl Default for PolicyConfig {
     fn default() -> Self {
-        Self(PolicyConfig { selection: Selection::Ucb, smallest_batch: 1 })
+        Self { selection: Selection::Ucb, smallest_batch: 1, plain_reports: false }
     }
 }
 

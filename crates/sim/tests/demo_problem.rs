@@ -44,7 +44,8 @@ fn mean_share(task: &Arc<TaskConfig>, seeds: u64) -> f64 {
 #[test]
 fn regret_is_below_15_percent_of_a_random_choice() {
     let ucb = mean_share(&task(fixed(100_000), Policy::default()), 20);
-    let sampled = PolicyConfig { selection: Selection::Sampled { scale: 0.25 }, smallest_batch: 1 };
+    let sampled =
+        PolicyConfig { selection: Selection::Sampled { scale: 0.25 }, ..PolicyConfig::default() };
     let sampled = mean_share(&task(fixed(100_000), sampled.check().unwrap()), 20);
     println!("mean regret over the random choice's: ucb {ucb:.4}, sampled {sampled:.4}");
     assert!(ucb < 0.15);

@@ -211,7 +211,8 @@ impl Preparation<'_> {
         let planned = plan(&request.check().map_err(failed)?).map_err(failed)?;
         let task = planned.task();
         let smallest_batch = task.mechanism().schedule().smallest_batch();
-        let policy = PolicyConfig { selection: self.selection(), smallest_batch };
+        let policy =
+            PolicyConfig { selection: self.selection(), smallest_batch, ..PolicyConfig::default() };
         let policy = policy.check().map_err(|error| self.protocol(error))?;
         let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
             .map_err(|error| self.protocol(error))?;
@@ -240,7 +241,7 @@ impl Preparation<'_> {
                 participations: 1,
                 honest_fraction: 1.0,
             };
-            let policy = PolicyConfig { selection: self.selection(), smallest_batch: 1 };
+            let policy = PolicyConfig { selection: self.selection(), ..PolicyConfig::default() };
             TaskConfig::new(mechanism.check()?, Learner::default(), policy.check()?)
         };
         task().map_err(|error| self.protocol(error))
