@@ -11,6 +11,16 @@ impl Accumulator {
         Self { sums: vec![0; coordinates], count: 0, capacity }
     }
 
+    /// An unfinished batch as it was written down.
+    pub(crate) fn resume(sums: Vec<u64>, count: u32, capacity: u32) -> Self {
+        Self { sums, count, capacity }
+    }
+
+    /// The sums so far, for the shuffler's own store.
+    pub(crate) fn partial(&self) -> &[u64] {
+        &self.sums
+    }
+
     /// Reports counted so far.
     pub fn count(&self) -> u32 {
         self.count

@@ -4,7 +4,7 @@ use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Ro
 use thiserror::Error;
 
 use crate::{
-    Accumulator,
+    Accumulator, ResumeError, Snapshot,
     mutant::{self, Mutant},
 };
 
@@ -66,7 +66,8 @@ pub enum Refusal {
 ///
 /// # Privacy
 /// A release is the sum of exactly the scheduled number of reports, each id counted once. It does not depend on their order. Dropping a `Batch`
-/// destroys the unfinished batch; it cannot be copied, printed or read. Memory is the D sums and the ids of the grace window.
+/// destroys the unfinished batch; it cannot be copied or printed, and what is written down of it ([`Batch::snapshot`]) is the shuffler's own. Memory is
+/// the D sums and the ids of the grace window.
 pub struct Batch {
     mechanism: Arc<Mechanism>,
     /// None once the last round is released.
@@ -81,6 +82,39 @@ impl Batch {
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
         let current = open(&mechanism, 1, None);
         Self { mechanism, current, ids: HashMap::new(), mutant: None }
+    }
+
+    /// The batch as it was when `snapshot` was written down, with the ids that were remembered then and the rounds they were made for.
+    pub fn resume(
+        mechanism: Arc<Mechanism>,
+        snapshot: Snapshot,
+        ids: impl IntoIterator<Item = (ReportId, u32)>,
+    ) -> Result<Self, ResumeError> {
+        snapshot.check(&mechanism)?;
+        let mut remembered = HashMap::new();
+        for id in ids {
+            snapshot.check_id(&mechanism, &id)?;
+            remembered.insert(id.0, id.1);
+        }
+        let Snapshot { round, count, sums } = snapshot;
+        let current = mechanism.round(round).ok();
+        let current = current.map(|round| (round, Accumulator::resume(sums, count, round.size)));
+        Ok(Self { mechanism, current, ids: remembered, mutant: None })
+    }
+
+    /// What to write down, together with the ids of the reports counted since the last time.
+    pub fn snapshot(&self) -> Snapshot {
+        match &self.current {
+            None => Snapshot { round: 0, count: 0, sums: Vec::new() },
+            Some((round, sums)) => {
+                Snapshot { round: round.number, count: sums.count(), sums: sums.partial().to_vec() }
+            }
+        }
+    }
+
+    /// The oldest round whose ids are remembered; what was made for earlier ones cannot come again.
+    pub fn oldest_remembered(&self) -> u32 {
+        self.round().map_or(u32::MAX, |round| round.number.saturating_sub(self.mechanism.grace()))
     }
 
     /// The same, broken on purpose.

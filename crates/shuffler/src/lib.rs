@@ -9,8 +9,10 @@
 mod accumulator;
 mod batch;
 mod mutant;
+mod snapshot;
 
 pub use accumulator::Accumulator;
 pub use batch::{Batch, Outcome, Refusal};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
+pub use snapshot::{ResumeError, Snapshot};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use incrowd_protocol::{
     BatchSums, FlipProbability, Mechanism, MechanismConfig, ProtocolError, Report, ReportId, Stage,
 };
-use incrowd_shuffler::{Batch, Mutant, Outcome, Refusal};
+use incrowd_shuffler::{Batch, Mutant, Outcome, Refusal, Snapshot};
 use proptest::prelude::*;
 
 fn mechanism(grace: u32, stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
@@ -261,5 +261,61 @@ proptest! {
             }
         }
         prop_assert!(totals.iter().all(|&total| total <= 1), "{:?}", totals);
+    }
+}
+
+proptest! {
+    /// Writing down and going on, at any moment and as often as one likes, changes nothing.
+    #[test]
+    fn a_resumed_batch_goes_on_as_if_nothing_had_happened(
+        grace in 0u32..3,
+        arrivals in prop::collection::vec((1u32..6, 0u8..12, any::<bool>()), 0..60),
+    ) {
+        let mechanism = mechanism(grace, &[(2, 3, 1), (3, 2, 1)]);
+        let (mut kept, mut resumed) = (Batch::new(mechanism.clone()), Batch::new(mechanism.clone()));
+        let mut counted: Vec<(ReportId, u32)> = Vec::new();
+        for (round, id, restart) in arrivals {
+            let report = report(&mechanism, round, id, [1, 0]);
+            let outcome = kept.accept(&report);
+            prop_assert_eq!(&resumed.accept(&report), &outcome);
+            if matches!(outcome, Outcome::Counted | Outcome::Released(_)) {
+                counted.push((report.id(), round));
+            }
+            if restart {
+                let written = Snapshot::decode(&resumed.snapshot().encode()).unwrap();
+                counted.retain(|(_, made_for)| *made_for >= resumed.oldest_remembered());
+                resumed = Batch::resume(mechanism.clone(), written, counted.clone()).unwrap();
+                prop_assert_eq!(resumed.remembered(), if kept.round().is_some() { kept.remembered() } else { 0 });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_does_not_resume_from_what_it_cannot_have_written() {
+    let mechanism = mechanism(1, &[(3, 3, 1)]);
+    let words = |round: u32, count: u32, sums: &[u64]| {
+        let mut bytes = [round.to_be_bytes(), count.to_be_bytes()].concat();
+        sums.iter().for_each(|sum| bytes.extend(sum.to_be_bytes()));
+        bytes
+    };
+    let resume = |bytes: &[u8], ids: &[u32]| {
+        let ids: Vec<_> = ids.iter().map(|&round| (ReportId([round as u8; 16]), round)).collect();
+        Snapshot::decode(bytes).and_then(|s| Batch::resume(mechanism.clone(), s, ids)).is_ok()
+    };
+    assert!(resume(&words(2, 2, &[2, 1]), &[1, 2]));
+    assert!(resume(&words(0, 0, &[]), &[]));
+    for (what, bytes, ids) in [
+        ("a full batch", words(2, 3, &[2, 1]), vec![]),
+        ("a round the schedule does not have", words(4, 1, &[1, 1]), vec![]),
+        ("too few sums", words(2, 1, &[1]), vec![]),
+        ("a sum above its reports", words(2, 1, &[2, 0]), vec![]),
+        ("an id of a later round", words(2, 1, &[1, 0]), vec![3]),
+        ("an id outside the window", words(3, 1, &[1, 0]), vec![1]),
+        ("sums of a finished task", words(0, 0, &[0, 0]), vec![]),
+        ("half a word", words(2, 1, &[1, 0])[..20].to_vec(), vec![]),
+        ("nothing", vec![], vec![]),
+    ] {
+        assert!(!resume(&bytes, &ids), "{what}");
     }
 }

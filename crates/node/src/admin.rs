@@ -1,0 +1,134 @@
+//! The operator's listener: health, metrics, tasks.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use incrowd_protocol::TaskId;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    HttpLimits, Metrics,
+    bandit::BanditServer,
+    http::{Guard, PathOf, finished, task_id},
+    problem::{Kind, Problem},
+    shuffler::Shuffler,
+    tokens::{Role, Tokens},
+};
+
+#[derive(Clone)]
+struct Admin {
+    shuffler: Option<Arc<Shuffler>>,
+    bandit: Option<Arc<BanditServer>>,
+    metrics: Arc<Metrics>,
+}
+
+/// How far a task is, as the operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// The task.
+    pub task: TaskId,
+    /// The round being filled, if this is the shuffler and the task is not over.
+    pub round: Option<u32>,
+    /// Reports in the unfinished batch.
+    pub reports: Option<u32>,
+    /// Whether the operator ended it.
+    pub closed: Option<bool>,
+    /// Last absorbed round, if this is the bandit.
+    pub absorbed: Option<u32>,
+    /// Newest model's version.
+    pub model: Option<u64>,
+}
+
+pub(crate) fn router(
+    shuffler: Option<Arc<Shuffler>>,
+    bandit: Option<Arc<BanditServer>>,
+    tokens: &Arc<Tokens>,
+    limits: HttpLimits,
+    metrics: Arc<Metrics>,
+) -> Router {
+    let state = Admin { shuffler, bandit, metrics: metrics.clone() };
+    let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
+    let closed = Router::new()
+        .route("/metrics", get(metrics_text))
+        .route("/v1/tasks", get(tasks))
+        .route("/v1/tasks/{task}/close", post(close));
+    let router = Guard::everyone(tokens)
+        .protect(open)
+        .merge(Guard::only(Role::Admin, tokens).protect(closed))
+        .with_state(state);
+    finished(router, limits, metrics)
+}
+
+/// The process answers.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// A report would be stored, a release absorbed.
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let shuffler = match &admin.shuffler {
+        Some(shuffler) => shuffler.ready().await,
+        None => true,
+    };
+    let bandit = match &admin.bandit {
+        Some(bandit) => bandit.ready().await,
+        None => true,
+    };
+    if shuffler && bandit {
+        "ready\n".into_response()
+    } else {
+        Problem::new(Kind::Unavailable, "the store cannot take anything now").into_response()
+    }
+}
+
+async fn metrics_text(State(admin): State<Admin>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], admin.metrics.text()).into_response()
+}
+
+async fn tasks(State(admin): State<Admin>) -> Json<Vec<TaskStatus>> {
+    let mut all: Vec<TaskStatus> = Vec::new();
+    for (task, progress) in admin.shuffler.iter().flat_map(|shuffler| shuffler.progress()) {
+        all.push(TaskStatus {
+            task,
+            round: progress.round,
+            reports: Some(progress.count),
+            closed: Some(progress.closed),
+            absorbed: None,
+            model: None,
+        });
+    }
+    for (task, absorbed, model) in admin.bandit.iter().flat_map(|bandit| bandit.progress()) {
+        let (absorbed, model) = (Some(absorbed), Some(model));
+        match all.iter_mut().find(|status| status.task == task) {
+            Some(status) => (status.absorbed, status.model) = (absorbed, model),
+            None => all.push(TaskStatus {
+                task,
+                round: None,
+                reports: None,
+                closed: None,
+                absorbed,
+                model,
+            }),
+        }
+    }
+    Json(all)
+}
+
+/// Ends a task for good: its unfinished batch is destroyed, never released.
+async fn close(
+    State(admin): State<Admin>,
+    PathOf(task): PathOf<String>,
+) -> Result<StatusCode, Problem> {
+    let id = task_id(&task)?;
+    let none = || Problem::new(Kind::NotFound, "only the shuffler closes tasks");
+    admin.shuffler.as_ref().ok_or_else(none)?.close(&id).await?;
+    tracing::info!(task = %id, "the task is closed, its unfinished batch destroyed");
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,66 @@
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::OpenApi};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::BanditServer;
+use crate::{
+    http::{Guard, PathOf, QueryOf, task_id, wait},
+    problem::{Kind, Problem, ProblemBody},
+};
+
+pub(super) fn router(bandit: &Arc<BanditServer>) -> (Router, OpenApi) {
+    let (router, api) = OpenApiRouter::new().routes(routes!(model)).split_for_parts();
+    (Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone()), api)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct After {
+    /// Version the caller has: only a newer model is of interest.
+    after: Option<u64>,
+    /// Seconds to wait for one, 0 to 60.
+    #[param(maximum = 60)]
+    wait: Option<u64>,
+}
+
+/// The newest model: the same bytes for everyone. Signed by the bandit.
+#[utoipa::path(get, path = "/v1/tasks/{task}/model", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), After),
+    responses((status = 200, description = "The model", body = Object, content_type = "application/json"),
+        (status = 304, description = "The caller has the newest"), (status = 400, body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
+async fn model(
+    State(bandit): State<Arc<BanditServer>>,
+    PathOf(task): PathOf<String>,
+    QueryOf(query): QueryOf<After>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let served = bandit.served(&task_id(&task)?)?;
+    let mut model = served.model.subscribe();
+    let wait = wait(query.wait)?;
+    if !wait.is_zero() {
+        let after = query.after.unwrap_or(0);
+        let newer =
+            model.wait_for(|model| model.as_ref().is_some_and(|model| model.version > after));
+        // Whether it came or the time ran out is seen below.
+        let _ = tokio::time::timeout(wait, newer).await;
+    }
+    let current = model.borrow().clone();
+    match current {
+        None => Err(Problem::new(Kind::NoModel, "no batch of this task is full yet")),
+        Some(current) if query.after.is_some_and(|after| current.version <= after) => {
+            let cache = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+            Ok((StatusCode::NOT_MODIFIED, cache).into_response())
+        }
+        // A model with `after` answers one moment's question and must not be kept for the next.
+        Some(current) if query.after.is_some() => Ok(current.signed.answer(&headers, "no-store")),
+        Some(current) => Ok(current.signed.answer(&headers, "public, max-age=5")),
+    }
+}

@@ -1,0 +1,304 @@
+//! Settings of a service: a TOML file, then the environment, then flags; the later ones win.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use figment::{
+    Figment,
+    providers::{Env, Format, Serialized, Toml},
+    value::Value,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::Limits;
+
+/// Why settings cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A value of the wrong type, an unknown key, an unreadable file.
+    #[error("{0}")]
+    Value(Box<figment::Error>),
+    /// The file does not exist.
+    #[error("{0} does not exist")]
+    NoFile(PathBuf),
+    /// Plain HTTP for the world to read.
+    #[error(
+        "{key} is {address}, which others can reach, without TLS: set tls.certificate and tls.key, or allow_plain_http = true if something in front of it has TLS"
+    )]
+    PlainHttp {
+        /// Which setting.
+        key: &'static str,
+        /// Its value.
+        address: SocketAddr,
+    },
+    /// A number out of its range.
+    #[error("{key} is {found}, must be {allowed}")]
+    Range {
+        /// Which setting.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+}
+
+/// Settings of a service, whichever its role.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeConfig {
+    /// Where devices, bandits and relays come.
+    pub listen: SocketAddr,
+    /// Where the operator comes: health, metrics, closing tasks.
+    pub admin_listen: SocketAddr,
+    /// Folder with keys, tokens and stores.
+    pub data: PathBuf,
+    /// Task files, from this operator.
+    pub tasks: Vec<PathBuf>,
+    /// Whether the listeners may speak plain HTTP to others than this machine.
+    pub allow_plain_http: bool,
+    /// TLS for both listeners.
+    pub tls: Option<TlsConfig>,
+    /// The most a task may tell about a person.
+    pub limits: Limits,
+    /// Sizes and times of requests.
+    pub http: HttpLimits,
+    /// The shuffler's own settings.
+    pub shuffler: ShufflerConfig,
+    /// The bandit's own settings.
+    pub bandit: BanditConfig,
+    /// How log lines are written.
+    pub log: LogFormat,
+}
+
+/// Files of a TLS listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file with the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// Sizes and times of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpLimits {
+    /// Largest body in bytes, 1 KiB to 64 MiB.
+    pub body_bytes: usize,
+    /// Seconds for the headers of a request, 1 to 600.
+    pub header_seconds: u64,
+    /// Seconds for the body of a request, 1 to 600.
+    pub body_seconds: u64,
+    /// Requests at the same time, at least 1; more are told to come again.
+    pub concurrent_requests: usize,
+    /// Reports a second that the shuffler takes, over all senders; 0 is no limit.
+    pub reports_per_second: u32,
+    /// Reports a second that it takes from one network address; 0 is no limit. Behind a relay or proxy all come from one.
+    pub reports_per_second_per_peer: u32,
+    /// Seconds that open requests have to end when the service is told to stop.
+    pub shutdown_seconds: u64,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 1 << 20,
+            header_seconds: 10,
+            body_seconds: 30,
+            concurrent_requests: 4096,
+            reports_per_second: 0,
+            reports_per_second_per_peer: 0,
+            shutdown_seconds: 10,
+        }
+    }
+}
+
+/// The shuffler's own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShufflerConfig {
+    /// Base address of the bandit, told to devices; empty when it is the shuffler's.
+    pub model_url: Option<String>,
+    /// Whether reports are taken without a device token.
+    pub open_uploads: bool,
+    /// Whether there is an Oblivious HTTP gateway.
+    pub gateway: bool,
+}
+
+impl Default for ShufflerConfig {
+    fn default() -> Self {
+        Self { model_url: None, open_uploads: false, gateway: true }
+    }
+}
+
+/// The bandit's own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BanditConfig {
+    /// Base address of the shuffler.
+    pub shuffler_url: String,
+    /// File with the token that the shuffler's operator gave.
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the certificates to trust for the shuffler, instead of the system's.
+    pub shuffler_ca: Option<PathBuf>,
+    /// Longest pause in seconds between two tries when the shuffler does not answer, 1 to 600.
+    pub longest_pause_seconds: u64,
+}
+
+impl Default for BanditConfig {
+    fn default() -> Self {
+        Self {
+            shuffler_url: "http://127.0.0.1:8787".into(),
+            token_file: None,
+            shuffler_ca: None,
+            longest_pause_seconds: 10,
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8787)),
+            admin_listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            data: PathBuf::from("incrowd-data"),
+            tasks: Vec::new(),
+            allow_plain_http: false,
+            tls: None,
+            limits: Limits::default(),
+            http: HttpLimits::default(),
+            shuffler: ShufflerConfig::default(),
+            bandit: BanditConfig::default(),
+            log: LogFormat::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// The settings that hold, or the first rule that is violated.
+    pub fn check(self) -> Result<Self, ConfigError> {
+        for (key, address) in [("listen", self.listen), ("admin_listen", self.admin_listen)] {
+            if !address.ip().is_loopback() && self.tls.is_none() && !self.allow_plain_http {
+                return Err(ConfigError::PlainHttp { key, address });
+            }
+        }
+        let HttpLimits { body_bytes, header_seconds, body_seconds, .. } = self.http;
+        range("http.body_bytes", body_bytes as u64, 1 << 10, 64 << 20, "from 1024 to 67108864")?;
+        range("http.header_seconds", header_seconds, 1, 600, "from 1 to 600")?;
+        range("http.body_seconds", body_seconds, 1, 600, "from 1 to 600")?;
+        let concurrent = self.http.concurrent_requests as u64;
+        range("http.concurrent_requests", concurrent, 1, 1 << 20, "from 1 to 1048576")?;
+        let pause = self.bandit.longest_pause_seconds;
+        range("bandit.longest_pause_seconds", pause, 1, 600, "from 1 to 600")?;
+        Ok(self)
+    }
+}
+
+fn range(
+    key: &'static str,
+    found: u64,
+    low: u64,
+    high: u64,
+    allowed: &'static str,
+) -> Result<(), ConfigError> {
+    if (low..=high).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::Range { key, found: found.to_string(), allowed })
+}
+
+/// Settings with where each comes from.
+pub struct Layers(Figment);
+
+impl Layers {
+    /// Defaults, then the file, then the environment (`INCROWD_LISTEN`, `INCROWD_LIMITS__EPSILON_LOCAL`), then `flags`, which has what was
+    /// given on the command line in the shape of a [`NodeConfig`].
+    pub fn new(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, ConfigError> {
+        let mut figment = Figment::from(Serialized::defaults(NodeConfig::default()));
+        if let Some(file) = file {
+            if !file.exists() {
+                return Err(ConfigError::NoFile(file.to_owned()));
+            }
+            figment = figment.merge(Toml::file_exact(file));
+        }
+        let figment =
+            figment.merge(Env::prefixed("INCROWD_").split("__")).merge(Serialized::defaults(flags));
+        Ok(Self(figment))
+    }
+
+    /// The settings, checked.
+    pub fn config(&self) -> Result<NodeConfig, ConfigError> {
+        let value = |error| ConfigError::Value(Box::new(error));
+        self.0.extract::<NodeConfig>().map_err(value)?.check()
+    }
+
+    /// Every setting with its value and its origin, in order.
+    pub fn settings(&self) -> Result<Vec<Setting>, ConfigError> {
+        self.config()?;
+        let value =
+            self.0.extract::<Value>().map_err(|error| ConfigError::Value(Box::new(error)))?;
+        let mut settings = Vec::new();
+        self.collect(String::new(), &value, &mut settings);
+        Ok(settings)
+    }
+
+    fn collect(&self, key: String, value: &Value, settings: &mut Vec<Setting>) {
+        if let Value::Dict(_, entries) = value {
+            for (name, value) in entries {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                self.collect(key, value, settings);
+            }
+            return;
+        }
+        let origin = match self.0.find_metadata(&key) {
+            Some(metadata) if metadata.name.contains("TOML") => {
+                metadata.source.as_ref().map_or("file".into(), ToString::to_string)
+            }
+            Some(metadata) if metadata.name.contains("environment") => {
+                format!("INCROWD_{}", key.to_uppercase().replace('.', "__"))
+            }
+            Some(metadata) if metadata.name.contains("NodeConfig") => "default".into(),
+            _ => "flag".into(),
+        };
+        settings.push(Setting { key, value: shown(value), origin });
+    }
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// Its name, sections separated by dots.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// Where it comes from: default, a file, a variable of the environment, or a flag.
+    pub origin: String,
+}
+
+fn shown(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.key, self.value)
+    }
+}

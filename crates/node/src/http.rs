@@ -1,0 +1,233 @@
+//! What all routers share: bounded bodies, tokens, signed documents, errors as problems.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use incrowd_envelope::{Document, SigningKey};
+use incrowd_protocol::TaskId;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::{
+    HttpLimits, Metrics,
+    problem::{Kind, Problem},
+    tokens::{Role, Tokens, Verdict},
+};
+
+/// Header with the signature of a document.
+pub const SIGNATURE: HeaderName = HeaderName::from_static("incrowd-signature");
+
+/// The body of a request, within the limits of size and time.
+pub(crate) struct Content(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Content {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let limits = request.extensions().get::<HttpLimits>().copied().unwrap_or_default();
+        let too_large = || {
+            Problem::new(
+                Kind::TooLarge,
+                format!("the body must have at most {} bytes", limits.body_bytes),
+            )
+        };
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if length.is_some_and(|length| length > limits.body_bytes) {
+            return Err(too_large());
+        }
+        let body = Limited::new(request.into_body(), limits.body_bytes).collect();
+        match tokio::time::timeout(Duration::from_secs(limits.body_seconds), body).await {
+            Err(_) => {
+                let rule = format!("the body must arrive within {} seconds", limits.body_seconds);
+                Err(Problem::new(Kind::Timeout, rule))
+            }
+            Ok(Ok(body)) => Ok(Self(body.to_bytes())),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+            Ok(Err(_)) => Err(Problem::new(Kind::BadRequest, "the body broke off")),
+        }
+    }
+}
+
+/// The parameters of the path.
+pub(crate) struct PathOf<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(path)) => Ok(Self(path)),
+            Err(_) => Err(Problem::new(Kind::NotFound, "there is no such path")),
+        }
+    }
+}
+
+/// The parameters of the query.
+pub(crate) struct QueryOf<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryOf<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => Err(Problem::new(Kind::BadRequest, error.body_text())),
+        }
+    }
+}
+
+/// Parses the task of a path.
+pub(crate) fn task_id(text: &str) -> Result<TaskId, Problem> {
+    text.parse().map_err(|_| Problem::new(Kind::NotFound, "a task id has 64 lower-case hex digits"))
+}
+
+/// Longest time a request may wait for something to happen.
+pub(crate) const LONGEST_WAIT: u64 = 60;
+
+/// How long to wait for what is not there yet.
+pub(crate) fn wait(seconds: Option<u64>) -> Result<Duration, Problem> {
+    match seconds.unwrap_or(0) {
+        seconds if seconds <= LONGEST_WAIT => Ok(Duration::from_secs(seconds)),
+        found => {
+            let rule = format!("wait is {found}, must be from 0 to {LONGEST_WAIT} seconds");
+            Err(Problem::new(Kind::BadRequest, rule))
+        }
+    }
+}
+
+/// Bytes that everyone gets the same, with their signature and name.
+#[derive(Debug, Clone)]
+pub(crate) struct Signed {
+    pub bytes: Bytes,
+    signature: HeaderValue,
+    etag: HeaderValue,
+}
+
+impl Signed {
+    pub fn new(bytes: Vec<u8>, key: &SigningKey, document: Document, task: &TaskId) -> Self {
+        let signature = key.sign(document, task, &bytes).to_string();
+        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
+        // Hex digits and quotes are always valid in a header.
+        let header =
+            |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        Self { bytes: bytes.into(), signature: header(signature), etag: header(etag) }
+    }
+
+    /// The document, or 304 if the caller has it.
+    pub fn answer(&self, request: &HeaderMap, cache: &'static str) -> Response {
+        let known = request.get_all(header::IF_NONE_MATCH).iter().any(|tags| {
+            let tags = tags.to_str().unwrap_or_default();
+            let own = self.etag.to_str().unwrap_or_default();
+            tags.split(',')
+                .any(|tag| matches!(tag.trim(), "*") || tag.trim().trim_start_matches("W/") == own)
+        });
+        let mut response = if known {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            let mut response = Body::from(self.bytes.clone()).into_response();
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(header::CONTENT_TYPE, json);
+            response.headers_mut().insert(SIGNATURE, self.signature.clone());
+            response
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, self.etag.clone());
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+        response
+    }
+}
+
+/// Who may pass.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    tokens: Arc<Tokens>,
+    /// Only this role.
+    role: Option<Role>,
+    /// Or nobody in particular.
+    open: bool,
+}
+
+impl Guard {
+    /// Everyone, but with no token or a valid one.
+    pub fn everyone(tokens: &Arc<Tokens>) -> Self {
+        Self { tokens: tokens.clone(), role: None, open: true }
+    }
+
+    /// One role only.
+    pub fn only(role: Role, tokens: &Arc<Tokens>) -> Self {
+        Self { tokens: tokens.clone(), role: Some(role), open: false }
+    }
+
+    /// One role, or no token at all.
+    pub fn preferably(role: Role, tokens: &Arc<Tokens>) -> Self {
+        Self { tokens: tokens.clone(), role: Some(role), open: true }
+    }
+
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(value) = headers.get(header::AUTHORIZATION) else {
+            return if self.open {
+                Ok(())
+            } else {
+                Err(Problem::new(Kind::Unauthorized, "the header authorization is missing"))
+            };
+        };
+        let token = value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default();
+        match (self.tokens.verdict(token), self.role) {
+            (Verdict::Unknown, _) => {
+                Err(Problem::new(Kind::Unauthorized, "the token is not one of this service's"))
+            }
+            (Verdict::Known(found), Some(role)) if found != role => {
+                let detail = format!("this needs the token of a {}", role.name());
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the guard before every route that `router` has so far.
+    pub fn protect<S: Clone + Send + Sync + 'static>(self, router: Router<S>) -> Router<S> {
+        router.route_layer(middleware::from_fn_with_state(self, guarded))
+    }
+}
+
+async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.admit(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Puts around a finished router what every listener has: limits, problems for unknown paths, counted answers.
+pub(crate) fn finished(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
+    let busy = Arc::new(Semaphore::new(limits.concurrent_requests));
+    router
+        .fallback(async || Problem::new(Kind::NotFound, "there is no such path"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(Kind::MethodNotAllowed, "the header allow names the methods of this path")
+        })
+        .layer(middleware::from_fn_with_state((limits, busy, metrics), around))
+}
+
+async fn around(
+    State((limits, busy, metrics)): State<(HttpLimits, Arc<Semaphore>, Arc<Metrics>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    request.extensions_mut().insert(limits);
+    let response = match busy.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => Problem::new(Kind::Unavailable, "too many requests at once").into_response(),
+    };
+    metrics.answered(response.status().as_u16());
+    response
+}

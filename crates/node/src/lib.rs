@@ -1,0 +1,42 @@
+//! The processes of incrowd: shuffler and bandit over HTTP, alone or together, and a relay.
+//!
+//! A [`Node`] runs one role or both. Each loads the task file from its own operator and computes the certificate itself; the shuffler takes
+//! nothing from the bandit. What is acknowledged is durable: uploads wait for a group commit of the [`store`].
+
+mod admin;
+mod bandit;
+mod config;
+mod error;
+mod http;
+mod keys;
+mod limits;
+mod listener;
+mod log;
+mod metrics;
+mod node;
+mod openapi;
+mod problem;
+mod relay;
+mod shuffler;
+pub mod store;
+mod tls;
+mod tokens;
+
+pub use admin::TaskStatus;
+pub use bandit::{BanditServer, CollectError};
+pub use config::{
+    BanditConfig, ConfigError, HttpLimits, Layers, LogFormat, NodeConfig, Setting, ShufflerConfig,
+    TlsConfig,
+};
+pub use error::ServiceError;
+pub use http::SIGNATURE;
+pub use keys::{KeyError, KeyRole, Keys};
+pub use limits::{LimitError, Limits};
+pub use log::init as init_log;
+pub use metrics::Metrics;
+pub use node::{Files, Node, Roles, load_task, read_token};
+pub use problem::{Kind, Problem};
+pub use relay::Relay;
+pub use shuffler::{BULK_LIMIT, PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, Shuffler, split_reports};
+pub use store::StoreError;
+pub use tokens::{Role, Tokens, Verdict};

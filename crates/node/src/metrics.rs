@@ -1,0 +1,167 @@
+//! What an operator sees. No label or value is about a person.
+
+use std::sync::atomic::AtomicU64;
+
+use incrowd_privacy::Certificate;
+use incrowd_protocol::{Task, TaskId};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::store::Progress;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabel {
+    task: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    task: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EpsilonLabel {
+    task: String,
+    adversary: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: u16,
+}
+
+type Float = Gauge<f64, AtomicU64>;
+
+/// Every metric of a node; `docs/operations.md` says what each means.
+pub struct Metrics {
+    registry: Registry,
+    reports: Family<OutcomeLabel, Counter>,
+    round: Family<TaskLabel, Gauge>,
+    batch_reports: Family<TaskLabel, Gauge>,
+    batch_size: Family<TaskLabel, Gauge>,
+    remembered: Family<TaskLabel, Gauge>,
+    model_version: Family<TaskLabel, Gauge>,
+    model_round: Family<TaskLabel, Gauge>,
+    collector_failures: Family<TaskLabel, Counter>,
+    epsilon: Family<EpsilonLabel, Float>,
+    requests: Family<StatusLabel, Counter>,
+    commit_seconds: Histogram,
+    commit_reports: Histogram,
+    store_failures: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
+        let sizes = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0];
+        let mut metrics = Self {
+            registry: Registry::with_prefix("incrowd"),
+            reports: Family::default(),
+            round: Family::default(),
+            batch_reports: Family::default(),
+            batch_size: Family::default(),
+            remembered: Family::default(),
+            model_version: Family::default(),
+            model_round: Family::default(),
+            collector_failures: Family::default(),
+            epsilon: Family::default(),
+            requests: Family::default(),
+            commit_seconds: Histogram::new(seconds),
+            commit_reports: Histogram::new(sizes),
+            store_failures: Counter::default(),
+        };
+        let r = &mut metrics.registry;
+        r.register("reports", "Reports by what became of them", metrics.reports.clone());
+        r.register("round", "Round being filled, 0 when the task is over", metrics.round.clone());
+        r.register(
+            "batch_reports",
+            "Reports in the unfinished batch",
+            metrics.batch_reports.clone(),
+        );
+        r.register("batch_size", "Reports of a full batch", metrics.batch_size.clone());
+        r.register("remembered_ids", "Ids in the grace window", metrics.remembered.clone());
+        r.register("model_version", "Newest published model", metrics.model_version.clone());
+        r.register(
+            "model_round",
+            "Last round that the bandit absorbed",
+            metrics.model_round.clone(),
+        );
+        let failures = metrics.collector_failures.clone();
+        r.register("collector_failures", "Times the bandit could not collect a release", failures);
+        let help = "Certified epsilon, computed at the start";
+        r.register("certificate_epsilon", help, metrics.epsilon.clone());
+        r.register("http_requests", "Answers by status", metrics.requests.clone());
+        let commit = metrics.commit_seconds.clone();
+        r.register_with_unit("commit", "Time of a durable commit", Unit::Seconds, commit);
+        r.register("commit_reports", "Reports in a commit", metrics.commit_reports.clone());
+        r.register("store_failures", "Commits that failed", metrics.store_failures.clone());
+        metrics
+    }
+}
+
+fn label(task: &TaskId) -> TaskLabel {
+    TaskLabel { task: task.to_string() }
+}
+
+impl Metrics {
+    /// Counts reports that had one outcome: `counted`, `duplicate`, or a problem's name.
+    pub(crate) fn outcome(&self, task: &TaskId, outcome: &'static str, reports: u64) {
+        if reports > 0 {
+            let label = OutcomeLabel { task: task.to_string(), outcome };
+            self.reports.get_or_create(&label).inc_by(reports);
+        }
+    }
+
+    pub(crate) fn certified(&self, task: &TaskId, certificate: &Certificate) {
+        for (adversary, epsilon) in
+            [("local", certificate.epsilon_local()), ("central", certificate.epsilon_central())]
+        {
+            let label = EpsilonLabel { task: task.to_string(), adversary };
+            self.epsilon.get_or_create(&label).set(epsilon);
+        }
+    }
+
+    pub(crate) fn progress(&self, task: &Task, progress: &Progress) {
+        let label = label(&task.id());
+        let round = progress.round.unwrap_or(0);
+        self.round.get_or_create(&label).set(i64::from(round));
+        self.batch_reports.get_or_create(&label).set(i64::from(progress.count));
+        let size = task.mechanism().round(round).map_or(0, |round| round.size);
+        self.batch_size.get_or_create(&label).set(i64::from(size));
+        self.remembered.get_or_create(&label).set(progress.remembered as i64);
+    }
+
+    pub(crate) fn absorbed(&self, task: &TaskId, round: u32, version: u64) {
+        self.model_round.get_or_create(&label(task)).set(i64::from(round));
+        self.model_version.get_or_create(&label(task)).set(version as i64);
+    }
+
+    pub(crate) fn collector_failed(&self, task: &TaskId) {
+        self.collector_failures.get_or_create(&label(task)).inc();
+    }
+
+    pub(crate) fn committed(&self, seconds: f64, reports: usize) {
+        self.commit_seconds.observe(seconds);
+        self.commit_reports.observe(reports as f64);
+    }
+
+    pub(crate) fn store_failed(&self) {
+        self.store_failures.inc();
+    }
+
+    pub(crate) fn answered(&self, status: u16) {
+        self.requests.get_or_create(&StatusLabel { status }).inc();
+    }
+
+    /// The text that Prometheus reads.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}

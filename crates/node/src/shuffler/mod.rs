@@ -1,0 +1,229 @@
+//! The shuffler over HTTP: takes reports, releases sums.
+
+mod content;
+mod gateway;
+mod handlers;
+mod queue;
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    thread::JoinHandle,
+};
+
+use axum::Router;
+use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use incrowd_envelope::Document;
+use incrowd_privacy::Certificate;
+use incrowd_protocol::{Mechanism, RoundNotice, Task, TaskId, TaskNotice};
+use serde::Serialize;
+use tokio::sync::watch;
+use utoipa::openapi::OpenApi;
+
+use crate::{
+    HttpLimits, KeyError, Keys, Metrics, NodeConfig, ServiceError,
+    http::Signed,
+    problem::{Kind, Problem},
+    store::{Progress, ShufflerStore},
+    tokens::Tokens,
+};
+pub use content::{BULK_LIMIT, PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, split_reports};
+use gateway::Gateway;
+pub(crate) use gateway::{ANSWER as OHTTP_ANSWER, KEYS as OHTTP_KEYS, REQUEST as OHTTP_REQUEST};
+use queue::{Queue, Watched};
+
+/// A running shuffler.
+pub struct Shuffler {
+    tasks: HashMap<TaskId, Served>,
+    store: Arc<dyn ShufflerStore>,
+    queue: Queue,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    keys: RwLock<Arc<Keys>>,
+    gateway: Option<Gateway>,
+    tokens: Arc<Tokens>,
+    model_url: Option<String>,
+    open_uploads: bool,
+    all: Option<DefaultDirectRateLimiter>,
+    per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
+    metrics: Arc<Metrics>,
+}
+
+/// A task as it is served.
+struct Served {
+    task: Arc<Task>,
+    certificate: Certificate,
+    progress: watch::Receiver<Progress>,
+    notice: RwLock<Signed>,
+    /// The newest notice of the round, with the round it is about.
+    round: Mutex<Option<(Option<u32>, Signed)>>,
+}
+
+/// The notice with what is only for people.
+#[derive(Serialize)]
+struct PublicNotice<'a> {
+    #[serde(flatten)]
+    notice: TaskNotice,
+    certificate: &'a Certificate,
+}
+
+impl Shuffler {
+    /// Opens every task in the store and starts the thread that commits. Tasks whose guarantee is beyond the operator's limits are an error.
+    pub fn start(
+        config: &NodeConfig,
+        tasks: Vec<Task>,
+        store: Arc<dyn ShufflerStore>,
+        keys: Keys,
+        tokens: Arc<Tokens>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, ServiceError> {
+        let gateway = match keys.gateway_seed() {
+            Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
+            _ => None,
+        };
+        let mut watched = Watched::new();
+        let mut opened = Vec::new();
+        for task in tasks {
+            if task.keys().shuffler != keys.verification_key() {
+                return Err(ServiceError::OtherKey { task: task.id(), role: "shuffler" });
+            }
+            let certificate = config.limits.admit(&task)?;
+            metrics.certified(&task.id(), &certificate);
+            let progress = store.open(&task)?;
+            metrics.progress(&task, &progress);
+            let (sender, receiver) = watch::channel(progress);
+            let task = Arc::new(task);
+            watched.insert(task.id(), (task.clone(), sender));
+            opened.push((task, certificate, receiver));
+        }
+        let model_url = config.shuffler.model_url.clone();
+        let mut served = HashMap::new();
+        for (task, certificate, progress) in opened {
+            let notice = notice(&task, &certificate, &keys, gateway.as_ref(), model_url.as_ref());
+            let (notice, round) = (RwLock::new(notice), Mutex::new(None));
+            served.insert(task.id(), Served { task, certificate, progress, notice, round });
+        }
+        let (queue, writer) = Queue::start(store.clone(), watched, metrics.clone());
+        let HttpLimits { reports_per_second, reports_per_second_per_peer, .. } = config.http;
+        let quota = |limit| NonZeroU32::new(limit).map(Quota::per_second);
+        Ok(Arc::new(Self {
+            tasks: served,
+            store,
+            queue,
+            writer: Mutex::new(Some(writer)),
+            keys: RwLock::new(Arc::new(keys)),
+            gateway,
+            tokens,
+            model_url,
+            open_uploads: config.shuffler.open_uploads,
+            all: quota(reports_per_second).map(RateLimiter::direct),
+            per_peer: quota(reports_per_second_per_peer).map(RateLimiter::keyed),
+            metrics,
+        }))
+    }
+
+    /// The routes for devices, bandits and relays, and their description.
+    pub fn router(self: &Arc<Self>) -> (Router, OpenApi) {
+        handlers::router(self)
+    }
+
+    /// Takes a changed key file into use: new sealing keys are published, expired ones do not open any more.
+    pub fn reload_keys(&self, keys: Keys) -> Result<(), KeyError> {
+        let changed = keys.verification_key() != self.keys().verification_key();
+        if changed {
+            return Err(KeyError::Rotation(
+                "the signing key is another one: it is part of the task's id and cannot change",
+            ));
+        }
+        for served in self.tasks.values() {
+            let (gateway, url) = (self.gateway.as_ref(), self.model_url.as_ref());
+            let fresh = notice(&served.task, &served.certificate, &keys, gateway, url);
+            *served.notice.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        }
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        Ok(())
+    }
+
+    /// Whether reports can be stored now.
+    pub async fn ready(&self) -> bool {
+        self.queue.probe().await.is_ok()
+    }
+
+    /// The tasks and how far they are.
+    pub fn progress(&self) -> Vec<(TaskId, Progress)> {
+        let mut all: Vec<_> =
+            self.tasks.iter().map(|(id, served)| (*id, *served.progress.borrow())).collect();
+        all.sort_by_key(|(id, _)| *id);
+        all
+    }
+
+    /// Ends a task for good: its unfinished batch is destroyed.
+    pub async fn close(&self, task: &TaskId) -> Result<Progress, Problem> {
+        self.served(task)?;
+        self.queue.close(*task).await.map_err(|_| unavailable())
+    }
+
+    /// Commits what is waiting and ends the thread. To be called when no more requests come.
+    pub fn stop(&self) {
+        self.queue.stop();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(_)) = writer.map(JoinHandle::join) {
+            tracing::error!("the thread that commits had failed");
+        }
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn served(&self, task: &TaskId) -> Result<&Served, Problem> {
+        let unknown = || Problem::new(Kind::NotFound, "this service does not have the task");
+        self.tasks.get(task).ok_or_else(unknown)
+    }
+}
+
+impl Served {
+    fn mechanism(&self) -> &Mechanism {
+        self.task.mechanism()
+    }
+
+    /// The signed notice of the current round, signed once for each.
+    fn round_notice(&self, keys: &Keys) -> Signed {
+        let current = self.progress.borrow().round;
+        let mut cached = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((round, signed)) = &*cached
+            && *round == current
+        {
+            return signed.clone();
+        }
+        let round = current.and_then(|number| self.mechanism().round(number).ok());
+        let notice = RoundNotice::new(self.task.id(), round);
+        let bytes = serde_json::to_vec(&notice).unwrap_or_default();
+        let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());
+        *cached = Some((current, signed.clone()));
+        signed
+    }
+}
+
+fn notice(
+    task: &Task,
+    certificate: &Certificate,
+    keys: &Keys,
+    gateway: Option<&Gateway>,
+    model_url: Option<&String>,
+) -> Signed {
+    let notice = TaskNotice {
+        id: task.id(),
+        task: task.clone(),
+        sealing_keys: keys.sealing_keys(),
+        model_url: model_url.cloned(),
+        gateway_keys: gateway.map(|gateway| hex::encode(gateway.key_configurations())),
+    };
+    let bytes = serde_json::to_vec(&PublicNotice { notice, certificate }).unwrap_or_default();
+    Signed::new(bytes, keys.signing(), Document::Notice, &task.id())
+}
+
+fn unavailable() -> Problem {
+    Problem::new(Kind::Unavailable, "the store cannot take anything now; nothing was counted")
+}

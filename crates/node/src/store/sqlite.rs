@@ -1,0 +1,157 @@
+//! What both SQLite stores share: opening, migrations, checksums, backups.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, backup::Backup};
+use sha2::{Digest, Sha256};
+
+use super::StoreError;
+
+/// Says whose file it is, and how its tables came to be.
+pub(super) struct Schema {
+    /// `PRAGMA application_id`.
+    pub application: i32,
+    /// Statements that bring version n to n + 1.
+    pub migrations: &'static [&'static str],
+}
+
+/// The shuffler's and the bandit's.
+pub(super) const SCHEMAS: [&Schema; 2] =
+    [&super::sqlite_shuffler::SCHEMA, &super::sqlite_bandit::SCHEMA];
+
+/// An open database that no other process has open.
+pub(super) struct Database {
+    pub writer: Connection,
+    pub path: PathBuf,
+    _lock: File,
+}
+
+impl Database {
+    /// Opens the file, makes it if there is none, and brings it to the newest version.
+    pub fn open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
+        let lock = lock(path)?;
+        let mut writer = Connection::open(path)?;
+        configure(&writer)?;
+        check(&writer, path, schema)?;
+        migrate(&mut writer, schema)?;
+        Ok(Self { writer, path: path.to_owned(), _lock: lock })
+    }
+
+    /// A second connection that sees only what is committed.
+    pub fn reader(&self) -> Result<Connection, StoreError> {
+        read_only(&self.path)
+    }
+}
+
+fn configure(connection: &Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // A commit returns only when the operating system has it on the disk.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // What is deleted is overwritten.
+    connection.pragma_update(None, "secure_delete", "ON")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    Ok(())
+}
+
+/// The whole file is read once at the start: a damaged one is noticed before anything is answered from it.
+fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), StoreError> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let application: i32 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let fresh = version == 0 && application == 0 && tables == 0;
+    if application != schema.application && !fresh {
+        return Err(StoreError::Foreign(path.to_owned()));
+    }
+    let known = schema.migrations.len() as i64;
+    if version > known {
+        return Err(StoreError::Newer { found: version, known });
+    }
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict != "ok" {
+        return Err(StoreError::Damaged(verdict));
+    }
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), StoreError> {
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let transaction = connection.transaction()?;
+    for statements in schema.migrations.iter().skip(version as usize) {
+        transaction.execute_batch(statements)?;
+    }
+    transaction.pragma_update(None, "application_id", schema.application)?;
+    transaction.pragma_update(None, "user_version", schema.migrations.len() as i64)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The ids that may still come again are kept in memory, so two processes with one file would count twice.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let path = path.with_extension("lock");
+    let failed = |error| StoreError::File { path: path.clone(), error };
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path)),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn read_only(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    Ok(connection)
+}
+
+/// Copies a store, also while a service uses it, to a new file: a consistent state of one moment.
+pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let source = read_only(from)?;
+    // Fails when the file exists: a backup never overwrites.
+    let failed = |error| StoreError::File { path: to.to_owned(), error };
+    File::create_new(to).map_err(failed)?;
+    let mut target = Connection::open(to)?;
+    Backup::new(&source, &mut target)?.run_to_completion(256, Duration::ZERO, None)?;
+    target.pragma_update(None, "journal_mode", "DELETE")?;
+    drop(target);
+    File::open(to).and_then(|file| file.sync_all()).map_err(failed)?;
+    verify(to)
+}
+
+/// Whether a file is an undamaged store that this program can open.
+pub fn verify(path: &Path) -> Result<(), StoreError> {
+    let connection = read_only(path)?;
+    let application: i32 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let schema = SCHEMAS.into_iter().find(|schema| schema.application == application);
+    check(&connection, path, schema.ok_or_else(|| StoreError::Foreign(path.to_owned()))?)
+}
+
+const CHECKSUM: usize = 8;
+
+/// The bytes with a checksum: a flipped bit in the file is noticed.
+pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    let digest = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&digest[..CHECKSUM]);
+    bytes
+}
+
+/// What [`with_checksum`] was given.
+pub(super) fn checked(mut stored: Vec<u8>, what: &str) -> Result<Vec<u8>, StoreError> {
+    let damaged = || StoreError::Damaged(format!("the checksum of {what} is wrong"));
+    let length = stored.len().checked_sub(CHECKSUM).ok_or_else(damaged)?;
+    let (bytes, checksum) = stored.split_at(length);
+    if Sha256::digest(bytes)[..CHECKSUM] != *checksum {
+        return Err(damaged());
+    }
+    stored.truncate(length);
+    Ok(stored)
+}

@@ -1,0 +1,130 @@
+use std::{
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use incrowd_bandit::Statistics;
+use incrowd_protocol::{Task, TaskId};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    BanditStore, Step, StoreError, StoredModel,
+    sqlite::{Database, Schema, checked, with_checksum},
+};
+
+pub(super) const SCHEMA: Schema = Schema {
+    application: 0x1c_72_6f_62,
+    migrations: &[
+        "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, round INTEGER NOT NULL DEFAULT 0, statistics BLOB);
+         CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;
+         CREATE TABLE model (task INTEGER NOT NULL REFERENCES task, version INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, version)) WITHOUT ROWID;",
+    ],
+};
+
+/// The bandit's memory in one SQLite file.
+pub struct SqliteBanditStore(Mutex<Database>);
+
+impl SqliteBanditStore {
+    /// Opens the file, or makes it.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self(Mutex::new(Database::open(path, &SCHEMA)?)))
+    }
+
+    fn database(&self) -> MutexGuard<'_, Database> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BanditStore for SqliteBanditStore {
+    fn open(&self, task: &Task) -> Result<Option<Statistics>, StoreError> {
+        let database = self.database();
+        let id = task.id();
+        database.writer.execute("INSERT OR IGNORE INTO task (id) VALUES (?1)", [id.bytes()])?;
+        let sql = "SELECT statistics FROM task WHERE id = ?1";
+        let stored: Option<Vec<u8>> =
+            database.writer.query_row(sql, [id.bytes()], |row| row.get(0))?;
+        let Some(stored) = stored else { return Ok(None) };
+        let bytes = checked(stored, "the statistics")?;
+        let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
+        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+    }
+
+    fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
+        let mut database = self.database();
+        let statistics = serde_json::to_vec(step.statistics)
+            .map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let transaction = database.writer.transaction()?;
+        let sql = "SELECT number, round FROM task WHERE id = ?1";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?));
+        let (number, last) = transaction
+            .query_row(sql, [task.bytes()], row)
+            .optional()?
+            .ok_or(StoreError::UnknownTask(*task))?;
+        if step.round != last + 1 {
+            return Err(StoreError::Order { found: step.round, next: last + 1 });
+        }
+        transaction.execute(
+            "INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)",
+            params![number, step.round, with_checksum(step.release.to_vec())],
+        )?;
+        if let Some(model) = step.model {
+            transaction.execute(
+                "INSERT INTO model (task, version, bytes) VALUES (?1, ?2, ?3)",
+                params![number, model.version as i64, with_checksum(model.bytes.clone())],
+            )?;
+        }
+        transaction.execute(
+            "UPDATE task SET round = ?2, statistics = ?3 WHERE number = ?1",
+            params![number, step.round, with_checksum(statistics)],
+        )?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn model(&self, task: &TaskId) -> Result<Option<StoredModel>, StoreError> {
+        let database = self.database();
+        let sql = "SELECT version, bytes FROM model JOIN task ON task = number WHERE id = ?1 ORDER BY version DESC LIMIT 1";
+        Ok(models(&database.writer, sql, task)?.pop())
+    }
+
+    fn models(&self, task: &TaskId) -> Result<Vec<StoredModel>, StoreError> {
+        let database = self.database();
+        let sql = "SELECT version, bytes FROM model JOIN task ON task = number WHERE id = ?1 ORDER BY version";
+        models(&database.writer, sql, task)
+    }
+
+    fn releases(&self, task: &TaskId) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
+        let database = self.database();
+        let sql = "SELECT release.round, bytes FROM release JOIN task ON task = number WHERE id = ?1 ORDER BY release.round";
+        let mut statement = database.writer.prepare(sql)?;
+        let rows = statement.query_map([task.bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.map(|row| {
+            let (round, bytes) = row?;
+            Ok((round, checked(bytes, "a release")?))
+        })
+        .collect()
+    }
+
+    fn probe(&self) -> Result<(), StoreError> {
+        let mut database = self.database();
+        let transaction = database.writer.transaction()?;
+        transaction.execute("UPDATE task SET round = round", [])?;
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+fn models(
+    connection: &Connection,
+    sql: &str,
+    task: &TaskId,
+) -> Result<Vec<StoredModel>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows =
+        statement.query_map([task.bytes()], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
+    rows.map(|row| {
+        let (version, bytes) = row?;
+        Ok(StoredModel { version: version as u64, bytes: checked(bytes, "a model")? })
+    })
+    .collect()
+}

@@ -1,0 +1,120 @@
+//! Who may ask for what. Tokens are kept as hashes and compared in constant time.
+
+use std::{fs, path::Path};
+
+use getrandom::{SysRng, rand_core::TryRng};
+use incrowd_envelope::EnvelopeError;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::keys::{KeyError, write_new};
+
+/// Whose token it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Uploads reports; the same token for all devices.
+    Device,
+    /// Collects releases.
+    Bandit,
+    /// Carries Oblivious HTTP requests.
+    Relay,
+    /// Reads metrics and closes tasks.
+    Admin,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Bandit, Self::Relay, Self::Admin];
+
+    /// The role in a token's text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Bandit => "bandit",
+            Self::Relay => "relay",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    role: Role,
+    sha256: String,
+}
+
+/// The tokens that a service knows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokens {
+    #[serde(default, rename = "token")]
+    entries: Vec<Entry>,
+}
+
+/// What a request's token is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A token of this role.
+    Known(Role),
+    /// No token of ours.
+    Unknown,
+}
+
+impl Tokens {
+    /// Reads a token file.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let failed = |error| KeyError::File { path: path.to_owned(), error };
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let message = "it must be a list of [[token]] with role and sha256";
+        toml::from_str(&text).map_err(|_| KeyError::Format { path: path.to_owned(), message })
+    }
+
+    /// A new token for a role. This is the only time its text is seen.
+    pub fn add(&mut self, role: Role) -> Result<Zeroizing<String>, KeyError> {
+        let mut secret = Zeroizing::new([0; 32]);
+        SysRng.try_fill_bytes(secret.as_mut_slice()).map_err(EnvelopeError::Randomness)?;
+        let token =
+            Zeroizing::new(format!("incrowd-{}-{}", role.name(), hex::encode(secret.as_slice())));
+        self.entries.push(Entry { role, sha256: hex::encode(Sha256::digest(token.as_bytes())) });
+        Ok(token)
+    }
+
+    /// Writes the hashes.
+    pub fn save(&self, path: &Path) -> Result<(), KeyError> {
+        let message = "it cannot be written";
+        let text = toml::to_string(self)
+            .map_err(|_| KeyError::Format { path: path.to_owned(), message })?;
+        let new = path.with_extension("new");
+        let _ = fs::remove_file(&new);
+        write_new(&new, &text)?;
+        fs::rename(&new, path).map_err(|error| KeyError::File { path: path.to_owned(), error })
+    }
+
+    /// Forgets every token of a role.
+    pub fn revoke(&mut self, role: Role) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|entry| entry.role != role);
+        before - self.entries.len()
+    }
+
+    /// Whether there is a token for a role.
+    pub fn has(&self, role: Role) -> bool {
+        self.entries.iter().any(|entry| entry.role == role)
+    }
+
+    /// What a token is worth. Takes the same time whichever it is.
+    pub fn verdict(&self, token: &[u8]) -> Verdict {
+        let digest = hex::encode(Sha256::digest(token));
+        let mut verdict = Verdict::Unknown;
+        for entry in &self.entries {
+            if bool::from(entry.sha256.as_bytes().ct_eq(digest.as_bytes())) {
+                verdict = Verdict::Known(entry.role);
+            }
+        }
+        verdict
+    }
+}
