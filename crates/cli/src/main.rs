@@ -8,10 +8,15 @@ macro_rules! out {
 mod audit;
 mod certify;
 mod demo;
+mod doctor;
 mod figures;
+mod keys;
 mod plan;
 mod plot;
+mod relay;
+mod service;
 mod simulate;
+mod task;
 
 use std::{
     fmt,
@@ -19,7 +24,9 @@ use std::{
     process::{self, ExitCode},
 };
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use incrowd_node::Roles;
 
 /// Personalization that hides in the crowd.
 ///
@@ -35,11 +42,50 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Audit(audit::Arguments),
+    /// Collect releases and publish models.
+    ///
+    /// Needs its own keys (`incrowd keys new --role bandit`), a task file that names them (`incrowd task new`) and the token that the shuffler's
+    /// operator made (`incrowd keys token --role bandit`). Its models can be rebuilt from the releases alone.
+    ///
+    /// Example: incrowd bandit --task task.toml --data bandit-data --listen 127.0.0.1:8797 --admin-listen 127.0.0.1:8798 --shuffler-url
+    /// http://127.0.0.1:8787 --token-file bandit.token
+    Bandit(Box<service::Arguments>),
     Certify(certify::Arguments),
+    /// Shell completions on stdout.
+    ///
+    /// Example: incrowd completions bash > /etc/bash_completion.d/incrowd
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    Config(service::ConfigArguments),
     Demo(demo::Arguments),
+    /// Check settings, keys, tokens, tasks, stores and addresses of a service, without changing anything.
+    ///
+    /// The exit code is 1 if something would keep a service from working.
+    ///
+    /// Example: incrowd doctor --config incrowd.toml
+    Doctor(Box<service::Arguments>),
     Figures(figures::Arguments),
+    Keys(keys::Arguments),
     Plan(Box<plan::Arguments>),
+    Relay(relay::Arguments),
+    /// Shuffler and bandit in one process: the quickest way to a running service.
+    ///
+    /// Makes its own keys and tokens when there are none and prints the tokens once. Takes what `incrowd plan --task-file` wrote. Who reads this
+    /// machine's memory sees both sides: for the full guarantee let two operators run `incrowd shuffler` and `incrowd bandit`.
+    ///
+    /// Example: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1 --task-file task.toml && incrowd serve --task task.toml
+    Serve(Box<service::Arguments>),
+    /// Take reports and release sums of full batches.
+    ///
+    /// Needs its own keys (`incrowd keys new --role shuffler`), a task file that names them (`incrowd task new`) and tokens for its callers (`incrowd keys
+    /// token`). Computes the certificate itself and refuses a task beyond its limits.
+    ///
+    /// Example: incrowd shuffler --task task.toml --data shuffler-data
+    Shuffler(Box<service::Arguments>),
     Simulate(Box<simulate::Arguments>),
+    Task(task::Arguments),
 }
 
 /// How results are printed.
@@ -55,11 +101,23 @@ enum Output {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Audit(arguments) => audit::run(&arguments),
+        Command::Bandit(arguments) => service::run(&arguments, Roles::Bandit),
         Command::Certify(arguments) => certify::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "incrowd", &mut io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Config(arguments) => service::config(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),
+        Command::Keys(arguments) => keys::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Relay(arguments) => relay::run(&arguments),
+        Command::Serve(arguments) => service::run(&arguments, Roles::Both),
+        Command::Shuffler(arguments) => service::run(&arguments, Roles::Shuffler),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Task(arguments) => task::run(&arguments),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -74,5 +132,20 @@ fn print_line(line: fmt::Arguments<'_>) {
         }
         eprintln!("error: stdout: {error}");
         process::exit(2);
+    }
+}
+
+/// What runs the services and the calls to them.
+fn runtime() -> Result<tokio::runtime::Runtime, Box<dyn std::error::Error>> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
     }
 }

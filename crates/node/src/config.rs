@@ -4,6 +4,7 @@ use std::{
     fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use figment::{
@@ -172,6 +173,17 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("must be text or json".into()),
+        }
+    }
 }
 
 impl Default for NodeConfig {

@@ -1,5 +1,7 @@
 //! Log lines: what happened to the service, never who did what, and when only to the minute.
 
+use std::io::{self, IsTerminal};
+
 use tracing_subscriber::{
     EnvFilter,
     fmt::{self, format::Writer, time::FormatTime},
@@ -23,7 +25,8 @@ impl FormatTime for Minute {
 pub fn init(format: LogFormat) -> Result<(), TryInitError> {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,incrowd_node=info,incrowd=info"));
-    let builder = fmt::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_timer(Minute);
+    let builder = fmt::fmt().with_env_filter(filter).with_writer(io::stderr).with_timer(Minute);
+    let builder = builder.with_ansi(io::stderr().is_terminal());
     match format {
         LogFormat::Text => builder.with_target(false).finish().try_init(),
         LogFormat::Json => builder.json().with_target(false).finish().try_init(),

@@ -1,12 +1,21 @@
 //! The description of a role's API, generated from its handlers.
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
-use utoipa::openapi::{
-    Components, Info, OpenApi,
-    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+use utoipa::{
+    ToSchema,
+    openapi::{
+        Components, Info, OpenApi,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
 };
 
 use crate::tokens::Role;
+
+/// A body of bytes.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code)]
+pub(crate) struct Binary(Vec<u8>);
 
 /// Adds what handlers do not say, and serves the description at `/openapi.json`.
 pub(crate) fn described(router: Router, mut api: OpenApi) -> Router {

@@ -1,6 +1,6 @@
 //! A minimal Oblivious HTTP relay: carries encapsulated requests to one gateway and tells it nothing about who sent them.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,11 +10,15 @@ use axum::{
     routing::{get, post},
 };
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::{
-    HttpLimits, Metrics, ServiceError,
+    ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
     http::{Content, finished},
+    listener::Listener,
     problem::{Kind, Problem},
     shuffler::{OHTTP_ANSWER, OHTTP_KEYS, OHTTP_REQUEST},
+    tls,
 };
 
 /// A relay in front of one gateway.
@@ -30,18 +34,33 @@ pub struct Relay {
 impl Relay {
     /// A relay to the gateway of the shuffler at `gateway`, which knows this relay by `token`.
     pub fn new(gateway: &str, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
-        let client = crate::tls::client(ca, Duration::from_secs(90))?;
+        let client = tls::client(ca, Duration::from_secs(90))?;
         let gateway = gateway.trim_end_matches('/').to_owned();
         Ok(Arc::new(Self { client, gateway, token: token.to_owned() }))
     }
 
+    /// Begins to carry requests. Plain HTTP that others can reach must be allowed by name.
+    pub fn listen(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        tls: Option<&TlsConfig>,
+        allow_plain_http: bool,
+    ) -> Result<RunningRelay, ServiceError> {
+        if !address.ip().is_loopback() && tls.is_none() && !allow_plain_http {
+            return Err(ConfigError::PlainHttp { key: "listen", address }.into());
+        }
+        let limits = HttpLimits::default();
+        let tls = tls.map(tls::server).transpose()?;
+        Ok(RunningRelay(Listener::start(address, self.router(limits), tls, limits)?))
+    }
+
     /// `POST /` carries a request, `GET /ohttp-keys` gives the gateway's key configurations.
-    pub fn router(self: &Arc<Self>, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
+    fn router(self: &Arc<Self>, limits: HttpLimits) -> Router {
         let router = Router::new()
             .route("/", post(carry))
             .route("/ohttp-keys", get(keys))
             .with_state(self.clone());
-        finished(router, limits, metrics)
+        finished(router, limits, Arc::new(Metrics::default()))
     }
 
     async fn forward(
@@ -59,6 +78,33 @@ impl Relay {
         }
         let body = answer.bytes().await.map_err(unreachable)?;
         Ok(([(header::CONTENT_TYPE, expected)], body).into_response())
+    }
+}
+
+/// A relay that listens.
+pub struct RunningRelay(Listener);
+
+impl RunningRelay {
+    /// Where devices come.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Runs until SIGTERM or SIGINT, and ends gracefully.
+    pub async fn run(self) -> io::Result<()> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Takes no new requests and lets the open ones end.
+    pub async fn stop(self) {
+        self.0.stop().await;
     }
 }
 

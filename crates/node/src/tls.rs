@@ -31,6 +31,11 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, ServiceErr
     Ok(Arc::new(server))
 }
 
+/// A client for an operator's questions to a service: trusts these certificates (PEM), or the system's.
+pub fn http_client(ca: Option<&[u8]>) -> Result<reqwest::Client, ServiceError> {
+    client(ca, Duration::from_secs(30))
+}
+
 /// A client that trusts these certificates, or the system's: no cookies, no redirects, no user agent.
 pub(crate) fn client(
     ca: Option<&[u8]>,

@@ -2,8 +2,7 @@
 
 use incrowd_bandit::report_variance;
 use incrowd_protocol::{
-    FlipProbability, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage,
-    TaskConfig,
+    FlipProbability, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
 };
 use libm::ceil;
 

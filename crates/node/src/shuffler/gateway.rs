@@ -23,6 +23,7 @@ use super::Shuffler;
 use crate::{
     ServiceError,
     http::{Content, Guard},
+    openapi::Binary,
     problem::{Kind, Problem, ProblemBody},
     tokens::Role,
 };
@@ -79,15 +80,15 @@ pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> (Router, Open
 
 /// The gateway's key configurations. The signed notice of each task has them too.
 #[utoipa::path(get, path = "/v1/ohttp-keys",
-    responses((status = 200, description = "Key configurations (RFC 9458)", body = Vec<u8>, content_type = "application/ohttp-keys"), (status = 401, body = ProblemBody, content_type = "application/problem+json")))]
+    responses((status = 200, description = "Key configurations (RFC 9458)", body = Binary, content_type = "application/ohttp-keys"), (status = 401, body = ProblemBody, content_type = "application/problem+json")))]
 async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     let keys = inner.shuffler.gateway.as_ref().map(|gateway| gateway.key_configurations.clone());
     ([(header::CONTENT_TYPE, KEYS)], keys.unwrap_or_default()).into_response()
 }
 
 /// Opens an encapsulated request, answers it, and encapsulates the answer.
-#[utoipa::path(post, path = "/v1/gateway", request_body(content = Vec<u8>, content_type = "message/ohttp-req"),
-    responses((status = 200, description = "The encapsulated answer", body = Vec<u8>, content_type = "message/ohttp-res"),
+#[utoipa::path(post, path = "/v1/gateway", request_body(content = Binary, content_type = "message/ohttp-req"),
+    responses((status = 200, description = "The encapsulated answer", body = Binary, content_type = "message/ohttp-res"),
         (status = 400, body = ProblemBody, content_type = "application/problem+json"), (status = 401, body = ProblemBody, content_type = "application/problem+json"),
         (status = 403, body = ProblemBody, content_type = "application/problem+json"), (status = 408, body = ProblemBody, content_type = "application/problem+json"),
         (status = 413, body = ProblemBody, content_type = "application/problem+json"), (status = 415, body = ProblemBody, content_type = "application/problem+json"),

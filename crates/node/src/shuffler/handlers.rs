@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     http::{Content, Guard, PathOf, QueryOf, Signed, task_id, wait},
+    openapi::Binary,
     problem::{Kind, Problem, ProblemBody},
     store::{Receipt, Upload},
     tokens::Role,
@@ -88,7 +89,7 @@ async fn round(
 /// Uploads one report. The answer comes when the report is durable; a retry looks like the first success.
 #[utoipa::path(put, path = "/v1/tasks/{task}/reports/{id}",
     params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), ("id" = String, Path, description = "Id of the report", pattern = "^[0-9a-f]{32}$")),
-    request_body(content((Vec<u8> = "application/vnd.incrowd.sealed-report"), (Vec<u8> = "application/vnd.incrowd.report"))),
+    request_body(content((Binary = "application/vnd.incrowd.sealed-report"), (Binary = "application/vnd.incrowd.report"))),
     responses((status = 204, description = "The report is durable"),
         (status = 400, body = ProblemBody, content_type = "application/problem+json"),
         (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 403, body = ProblemBody, content_type = "application/problem+json"),
@@ -148,7 +149,7 @@ struct RefusedReport {
 
 /// Uploads up to 4096 reports, each with its length in front (u32, big-endian). The answer comes when all that count are durable.
 #[utoipa::path(post, path = "/v1/tasks/{task}/reports", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    request_body(content((Vec<u8> = "application/vnd.incrowd.sealed-reports"), (Vec<u8> = "application/vnd.incrowd.reports"))),
+    request_body(content((Binary = "application/vnd.incrowd.sealed-reports"), (Binary = "application/vnd.incrowd.reports"))),
     responses((status = 200, description = "What became of each", body = BulkAnswer),
         (status = 400, body = ProblemBody, content_type = "application/problem+json"),
         (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 403, body = ProblemBody, content_type = "application/problem+json"),

@@ -2,6 +2,8 @@
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,23 +29,42 @@ pub(super) const SCHEMAS: [&Schema; 2] =
 pub(super) struct Database {
     pub writer: Connection,
     pub path: PathBuf,
-    _lock: File,
+    /// Held as long as this writes.
+    _lock: Option<File>,
 }
 
 impl Database {
     /// Opens the file, makes it if there is none, and brings it to the newest version.
     pub fn open(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
         let lock = lock(path)?;
+        private(path)?;
         let mut writer = Connection::open(path)?;
         configure(&writer)?;
         check(&writer, path, schema)?;
         migrate(&mut writer, schema)?;
-        Ok(Self { writer, path: path.to_owned(), _lock: lock })
+        Ok(Self { writer, path: path.to_owned(), _lock: Some(lock) })
+    }
+
+    /// Opens the file to look at it, also while a service uses it.
+    pub fn inspect(path: &Path, schema: &Schema) -> Result<Self, StoreError> {
+        let writer = read_only(path)?;
+        check(&writer, path, schema)?;
+        Ok(Self { writer, path: path.to_owned(), _lock: None })
     }
 
     /// A second connection that sees only what is committed.
     pub fn reader(&self) -> Result<Connection, StoreError> {
         read_only(&self.path)
+    }
+}
+
+/// Unfinished sums are nobody else's business. SQLite gives its other files the mode of this one.
+fn private(path: &Path) -> Result<(), StoreError> {
+    match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::File { path: path.to_owned(), error })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -117,7 +138,7 @@ pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
     let source = read_only(from)?;
     // Fails when the file exists: a backup never overwrites.
     let failed = |error| StoreError::File { path: to.to_owned(), error };
-    File::create_new(to).map_err(failed)?;
+    OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).map_err(failed)?;
     let mut target = Connection::open(to)?;
     Backup::new(&source, &mut target)?.run_to_completion(256, Duration::ZERO, None)?;
     target.pragma_update(None, "journal_mode", "DELETE")?;

@@ -30,6 +30,11 @@ impl SqliteBanditStore {
         Ok(Self(Mutex::new(Database::open(path, &SCHEMA)?)))
     }
 
+    /// Opens the file to look at it, also while a service uses it.
+    pub fn inspect(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self(Mutex::new(Database::inspect(path, &SCHEMA)?)))
+    }
+
     fn database(&self) -> MutexGuard<'_, Database> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,181 @@
+//! `incrowd doctor`: what would go wrong, before it does.
+
+use std::{
+    error::Error,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::ExitCode,
+};
+
+use incrowd_node::{
+    Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
+};
+use incrowd_privacy::shown;
+use incrowd_protocol::VerificationKeys;
+
+use crate::{runtime, service};
+
+/// Prints findings and remembers whether one of them is bad.
+#[derive(Default)]
+struct Findings {
+    bad: usize,
+}
+
+impl Findings {
+    fn good(&self, text: impl AsRef<str>) {
+        out!("ok    {}", text.as_ref());
+    }
+
+    fn note(&self, text: impl AsRef<str>) {
+        out!("note  {}", text.as_ref());
+    }
+
+    fn bad(&mut self, text: impl AsRef<str>) {
+        self.bad += 1;
+        out!("BAD   {}", text.as_ref());
+    }
+}
+
+pub fn run(arguments: &service::Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let mut findings = Findings::default();
+    match arguments.layers().and_then(|layers| Ok(layers.config()?)) {
+        Err(error) => findings.bad(format!("settings: {error}")),
+        Ok(config) => {
+            findings.good("settings");
+            examine(&config, &mut findings);
+        }
+    }
+    Ok(ExitCode::from(u8::from(findings.bad > 0)))
+}
+
+fn examine(config: &NodeConfig, findings: &mut Findings) {
+    let files = Files::of(&config.data);
+    let keys = |role, name: &str, findings: &mut Findings| {
+        let path = files.keys(role);
+        if !path.exists() {
+            findings.note(format!("no keys of a {name} in {}", config.data.display()));
+            return None;
+        }
+        match Keys::load(path, role) {
+            Ok(keys) => {
+                findings.good(format!("keys of the {name}"));
+                Some(keys)
+            }
+            Err(error) => {
+                findings.bad(error.to_string());
+                None
+            }
+        }
+    };
+    let shuffler = keys(KeyRole::Shuffler, "shuffler", findings);
+    let bandit = keys(KeyRole::Bandit, "bandit", findings);
+    let own = shuffler.as_ref().zip(bandit.as_ref()).map(|(shuffler, bandit)| VerificationKeys {
+        shuffler: shuffler.verification_key(),
+        bandit: bandit.verification_key(),
+    });
+    tokens(config, &files, shuffler.is_some(), findings);
+    tasks(config, own, shuffler.as_ref(), bandit.as_ref(), findings);
+    for path in [&files.shuffler_store, &files.bandit_store] {
+        store(path, findings);
+    }
+    for (name, address) in [("listen", config.listen), ("admin_listen", config.admin_listen)] {
+        listener(name, address, findings);
+    }
+    if bandit.is_some() && shuffler.is_none() {
+        collector(config, findings);
+    }
+}
+
+fn tokens(config: &NodeConfig, files: &Files, shuffler: bool, findings: &mut Findings) {
+    if !files.tokens.exists() {
+        return findings.note("no tokens yet (incrowd keys token)");
+    }
+    match Tokens::load(&files.tokens) {
+        Err(error) => findings.bad(error.to_string()),
+        Ok(tokens) => {
+            findings.good("tokens");
+            if shuffler && !config.shuffler.open_uploads && !tokens.has(Role::Device) {
+                findings.bad("no device can upload: there is no device token, and shuffler.open_uploads is off");
+            }
+            if !tokens.has(Role::Admin) {
+                findings.note("no admin token: nobody can read /metrics");
+            }
+        }
+    }
+}
+
+fn tasks(
+    config: &NodeConfig,
+    own: Option<VerificationKeys>,
+    shuffler: Option<&Keys>,
+    bandit: Option<&Keys>,
+    findings: &mut Findings,
+) {
+    if config.tasks.is_empty() {
+        findings.bad("there is no task to serve (--task)");
+    }
+    for path in &config.tasks {
+        let task = match load_task(path, own) {
+            Ok(task) => task,
+            Err(error) => {
+                findings.bad(error.to_string());
+                continue;
+            }
+        };
+        let named = task.keys();
+        let strange = shuffler.is_some_and(|keys| keys.verification_key() != named.shuffler)
+            || bandit.is_some_and(|keys| keys.verification_key() != named.bandit);
+        if strange {
+            findings.bad(format!("{} names another key than the one here", path.display()));
+        }
+        match config.limits.admit(&task) {
+            Ok(certificate) => findings.good(format!(
+                "task {}: local epsilon {}, central ({}, {:e})",
+                task.id(),
+                shown(certificate.epsilon_local()),
+                shown(certificate.epsilon_central()),
+                certificate.delta()
+            )),
+            Err(error) => findings.bad(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+fn store(path: &Path, findings: &mut Findings) {
+    if !path.exists() {
+        return findings.note(format!("{} does not exist yet", path.display()));
+    }
+    match verify(path) {
+        Ok(()) => findings.good(path.display().to_string()),
+        Err(error) => findings.bad(format!("{}: {error}", path.display())),
+    }
+}
+
+fn listener(name: &str, address: SocketAddr, findings: &mut Findings) {
+    match TcpListener::bind(address) {
+        Ok(_) => findings.good(format!("{name} {address} is free")),
+        Err(error) => findings.note(format!("{name} {address}: {error} (is the service running?)")),
+    }
+}
+
+fn collector(config: &NodeConfig, findings: &mut Findings) {
+    let token = match &config.bandit.token_file {
+        None => return findings.bad("bandit.token_file is missing"),
+        Some(path) => match read_token(path) {
+            Ok(token) => token,
+            Err(error) => return findings.bad(error.to_string()),
+        },
+    };
+    let url = format!("{}/openapi.json", config.bandit.shuffler_url.trim_end_matches('/'));
+    let asked = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let client = incrowd_node::http_client(None)?;
+            Ok(client.get(url).bearer_auth(token.as_str()).send().await?.status().as_u16())
+        })
+    });
+    match asked {
+        Ok(200) => findings.good("the shuffler answers"),
+        Ok(status) => findings.bad(format!("the shuffler answers with status {status}")),
+        Err(error) => findings.bad(format!("the shuffler does not answer: {error}")),
+    }
+}

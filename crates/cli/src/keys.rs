@@ -1,0 +1,145 @@
+//! `incrowd keys`: the secrets of a role and the tokens of its callers.
+
+use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand, ValueEnum};
+use incrowd_node::{Files, KeyRole, Keys, Role, Tokens};
+use incrowd_protocol::KeyState;
+
+/// Keys and tokens of a role, in its data folder.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Folder with keys and tokens.
+    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data", global = true)]
+    data: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make the keys of a role, and print the public one that task files name.
+    New {
+        /// Whose keys.
+        #[arg(long, value_enum)]
+        role: RoleName,
+    },
+    /// Print the public keys.
+    Show {
+        /// Whose keys.
+        #[arg(long, value_enum)]
+        role: RoleName,
+    },
+    /// Rotation, step 1: publish a new sealing key that nobody uses yet.
+    Rotate,
+    /// Rotation, step 2, when devices have seen it (after a few minutes): seal to it from now on.
+    Activate,
+    /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window later): erase it.
+    Expire,
+    /// Make a token, keep its hash, and print it: it is shown only now.
+    Token {
+        /// Whose token.
+        #[arg(long, value_enum)]
+        role: TokenRole,
+        /// Also forget every earlier token of this role.
+        #[arg(long)]
+        revoke_others: bool,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RoleName {
+    Shuffler,
+    Bandit,
+}
+
+impl From<RoleName> for KeyRole {
+    fn from(role: RoleName) -> Self {
+        match role {
+            RoleName::Shuffler => Self::Shuffler,
+            RoleName::Bandit => Self::Bandit,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TokenRole {
+    /// Uploads reports; one for all devices.
+    Device,
+    /// Collects releases.
+    Bandit,
+    /// Carries Oblivious HTTP requests.
+    Relay,
+    /// Reads metrics, closes tasks.
+    Admin,
+}
+
+impl From<TokenRole> for Role {
+    fn from(role: TokenRole) -> Self {
+        match role {
+            TokenRole::Device => Self::Device,
+            TokenRole::Bandit => Self::Bandit,
+            TokenRole::Relay => Self::Relay,
+            TokenRole::Admin => Self::Admin,
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let files = Files::of(&arguments.data);
+    let shuffler = || Keys::load(&files.shuffler_keys, KeyRole::Shuffler);
+    match arguments.command {
+        Command::New { role } => {
+            fs::create_dir_all(&arguments.data)?;
+            let keys = Keys::create(files.keys(role.into()), role.into())?;
+            out!("{}", keys.verification_key());
+        }
+        Command::Show { role } => show(&Keys::load(files.keys(role.into()), role.into())?),
+        Command::Rotate => {
+            let id = shuffler()?.add_pending()?;
+            out!("key {id} is pending");
+            hint_reload();
+        }
+        Command::Activate => {
+            let id = shuffler()?.activate_pending()?;
+            out!("key {id} is active");
+            hint_reload();
+        }
+        Command::Expire => {
+            for id in shuffler()?.expire_old()? {
+                out!("key {id} is expired, its secret erased");
+            }
+            hint_reload();
+        }
+        Command::Token { role, revoke_others } => {
+            fs::create_dir_all(&arguments.data)?;
+            let path = &files.tokens;
+            let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
+            if revoke_others {
+                let number = tokens.revoke(role.into());
+                eprintln!("{number} earlier tokens are forgotten at the next start of the service");
+            }
+            let token = tokens.add(role.into())?;
+            tokens.save(path)?;
+            out!("{}", token.as_str());
+            eprintln!("hint: a running service knows it after a restart");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(keys: &Keys) {
+    out!("verification key {}", keys.verification_key());
+    for key in keys.sealing_keys() {
+        let state = match key.state {
+            KeyState::Pending => "pending",
+            KeyState::Active => "active",
+            KeyState::Expired => "expired",
+        };
+        out!("sealing key {:>3}  {}  {state}", key.id, key.key);
+    }
+}
+
+fn hint_reload() {
+    eprintln!("hint: a running shuffler takes it into use on SIGHUP");
+}

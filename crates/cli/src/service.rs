@@ -1,0 +1,162 @@
+//! `incrowd serve`, `shuffler`, `bandit` and `config`: the services and their settings.
+
+use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use incrowd_node::{Layers, LogFormat, Node, Roles, init_log};
+use serde::Serialize;
+
+use crate::{Output, runtime};
+
+/// Settings of a service. Flags win over variables (INCROWD_LISTEN, INCROWD_LIMITS__EPSILON_LOCAL), which win over the file.
+#[derive(Args)]
+pub struct Arguments {
+    /// TOML file with settings; `incrowd config show` prints all of them.
+    #[arg(long, value_name = "TOML", env = "INCROWD_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Args, Serialize)]
+struct Flags {
+    /// Where devices, bandits and relays come; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<SocketAddr>,
+    /// Where the operator comes: /healthz, /readyz, /metrics.
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_listen: Option<SocketAddr>,
+    /// Folder with keys, tokens and stores.
+    #[arg(long, value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<PathBuf>,
+    /// Task file from this operator; may be given several times.
+    #[arg(long = "task", value_name = "TOML")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tasks: Vec<PathBuf>,
+    /// Speak plain HTTP to others than this machine, because something in front has TLS.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allow_plain_http: bool,
+    /// How log lines are written: text or json.
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogFormat>,
+    #[command(flatten)]
+    limits: LimitFlags,
+    #[command(flatten)]
+    shuffler: ShufflerFlags,
+    #[command(flatten)]
+    bandit: BanditFlags,
+}
+
+#[derive(Args, Serialize)]
+struct LimitFlags {
+    /// Refuse tasks whose reports tell more than this, each.
+    #[arg(long = "limit-epsilon-local", value_name = "EPSILON")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epsilon_local: Option<f64>,
+    /// Refuse tasks whose releases tell more than this, together.
+    #[arg(long = "limit-epsilon-central", value_name = "EPSILON")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epsilon_central: Option<f64>,
+    /// Refuse tasks with smaller batches.
+    #[arg(long = "limit-smallest-batch", value_name = "REPORTS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    smallest_batch: Option<u32>,
+}
+
+#[derive(Args, Serialize)]
+struct ShufflerFlags {
+    /// Base address of the bandit, told to devices.
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_url: Option<String>,
+    /// Take reports without a device token.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    open_uploads: bool,
+}
+
+#[derive(Args, Serialize)]
+struct BanditFlags {
+    /// Base address of the shuffler.
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shuffler_url: Option<String>,
+    /// File with the token that the shuffler's operator gave.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The settings from all places.
+    pub fn layers(&self) -> Result<Layers, Box<dyn Error>> {
+        Ok(Layers::new(self.config.as_deref(), &self.flags)?)
+    }
+}
+
+/// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.
+pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Error>> {
+    let config = arguments.layers()?.config()?;
+    init_log(config.log)?;
+    runtime()?.block_on(async {
+        let node = Node::start(&config, roles)?;
+        for (role, token) in node.new_tokens() {
+            eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
+        }
+        // Data, for scripts: where it listens and what it serves.
+        out!("listening on {}", node.address());
+        out!("admin on {}", node.admin_address());
+        for task in node.tasks() {
+            out!("task {task}");
+        }
+        node.run().await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Settings of the services.
+#[derive(Args)]
+pub struct ConfigArguments {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Every setting with its value, as a service with the same file, environment and flags would have it.
+    ///
+    /// Example: INCROWD_HTTP__BODY_BYTES=65536 incrowd config show --origin --config incrowd.toml
+    Show {
+        #[command(flatten)]
+        service: Box<Arguments>,
+        /// Also where each value comes from.
+        #[arg(long)]
+        origin: bool,
+        /// How the result is printed.
+        #[arg(long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+}
+
+pub fn config(arguments: &ConfigArguments) -> Result<ExitCode, Box<dyn Error>> {
+    let ConfigCommand::Show { service, origin, output } = &arguments.command;
+    let settings = service.layers()?.settings()?;
+    match output {
+        Output::Json => out!("{}", serde_json::to_string_pretty(&settings)?),
+        Output::Text => {
+            for setting in settings {
+                if *origin {
+                    out!("{:<60} # {}", setting.to_string(), setting.origin);
+                } else {
+                    out!("{setting}");
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,262 @@
+//! `incrowd task`: task files, running tasks, and what is left of them.
+
+use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand, ValueEnum};
+use incrowd_node::{
+    Files, Limits, TaskStatus, load_task, read_token,
+    store::{BanditStore, SqliteBanditStore, backup, verify},
+};
+use incrowd_privacy::certify;
+use incrowd_protocol::{PolicyConfig, Task, TaskConfig, TaskId, VerificationKey, VerificationKeys};
+use serde_json::{Value, json};
+
+use crate::runtime;
+
+/// Task files, running tasks, exports and backups.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Complete a planner's file with the public keys of the two roles: the task that both serve and devices pin.
+    ///
+    /// Example: incrowd task new --plan plan.toml --shuffler-key <hex> --bandit-key <hex> > task.toml
+    New {
+        /// What `incrowd plan --task-file` wrote.
+        #[arg(long, value_name = "TOML")]
+        plan: PathBuf,
+        /// Verification key of the shuffler (`incrowd keys new --role shuffler`).
+        #[arg(long, value_name = "HEX")]
+        shuffler_key: VerificationKey,
+        /// Verification key of the bandit.
+        #[arg(long, value_name = "HEX")]
+        bandit_key: VerificationKey,
+        /// Take reports also unsealed: then whoever carries them reads them.
+        #[arg(long)]
+        plain_reports: bool,
+    },
+    /// What a task file promises, and whether it is within the default limits.
+    Show {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The tasks of a running service and how far they are.
+    List(Admin),
+    /// End a task for good: its unfinished batch is destroyed, never released.
+    Close {
+        #[command(flatten)]
+        admin: Admin,
+        /// The task's id.
+        task: TaskId,
+    },
+    /// Models, releases or privacy ledger of a task, a JSON object a line, also from a running bandit's store.
+    Export {
+        /// Data folder of the bandit.
+        #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+        data: PathBuf,
+        /// The task's file.
+        #[arg(long, value_name = "TOML")]
+        task: PathBuf,
+        /// What.
+        #[arg(value_enum)]
+        what: Export,
+    },
+    /// Copy the stores of a data folder, also while the services run: a consistent state of one moment. Keys and tokens are not copied.
+    Backup {
+        /// Data folder.
+        #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+        data: PathBuf,
+        /// New folder for the copies.
+        #[arg(long, value_name = "FOLDER")]
+        to: PathBuf,
+    },
+    /// Put a backup in the place of missing stores. Restore shuffler and bandit from the same backup, or the bandit alone from nothing: it
+    /// collects all releases again.
+    Restore {
+        /// Data folder, without stores.
+        #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+        data: PathBuf,
+        /// Folder with the copies.
+        #[arg(long, value_name = "FOLDER")]
+        from: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct Admin {
+    /// Base address of the admin listener.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8788")]
+    admin: String,
+    /// File with an admin token.
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Export {
+    /// Every published model.
+    Models,
+    /// Every release.
+    Releases,
+    /// For each release, what it was made with and what it may tell.
+    Ledger,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    match &arguments.command {
+        Command::New { plan, shuffler_key, bandit_key, plain_reports } => {
+            let keys = VerificationKeys { shuffler: *shuffler_key, bandit: *bandit_key };
+            new(plan, keys, *plain_reports)?;
+        }
+        Command::Show { file } => show(file)?,
+        Command::List(admin) => list(admin)?,
+        Command::Close { admin, task } => {
+            let path = format!("/v1/tasks/{task}/close");
+            admin.ask(reqwest::Method::POST, &path)?;
+            eprintln!("the task is closed, its unfinished batch destroyed");
+        }
+        Command::Export { data, task, what } => export(data, task, *what)?,
+        Command::Backup { data, to } => {
+            fs::create_dir_all(to)?;
+            copy(&Files::of(data), &Files::of(to))?;
+        }
+        Command::Restore { data, from } => {
+            fs::create_dir_all(data)?;
+            let (from, to) = (Files::of(from), Files::of(data));
+            for (from, to) in stores(&from, &to) {
+                if to.exists() {
+                    return Err(format!("{} exists: move it away first", to.display()).into());
+                }
+                if from.exists() {
+                    verify(from)?;
+                }
+            }
+            copy(&from, &to)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new(plan: &PathBuf, keys: VerificationKeys, plain_reports: bool) -> Result<(), Box<dyn Error>> {
+    let text = fs::read_to_string(plan).map_err(|error| format!("{}: {error}", plan.display()))?;
+    let config: TaskConfig = toml::from_str(&text)?;
+    let policy = PolicyConfig { plain_reports, ..(*config.policy()).into() }.check()?;
+    let config = TaskConfig::new(config.mechanism().clone(), *config.learner(), policy)?;
+    let task = Task::new(config, keys);
+    out!("{}", toml::to_string(&task)?.trim_end());
+    eprintln!("task {}", task.id());
+    Ok(())
+}
+
+fn show(file: &PathBuf) -> Result<(), Box<dyn Error>> {
+    let task = load_task(file, None)?;
+    out!("task {}", task.id());
+    out!("shuffler {}", task.keys().shuffler);
+    out!("bandit   {}", task.keys().bandit);
+    let sealed = if task.config().policy().plain_reports() { "sealed or plain" } else { "sealed" };
+    out!("reports  {sealed}");
+    out!("{}", certify(task.mechanism())?.to_string().trim_end());
+    match Limits::default().admit(&task) {
+        Ok(_) => out!("Within the default limits."),
+        Err(error) => out!("Beyond the default limits: {error}"),
+    }
+    Ok(())
+}
+
+fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
+    let tasks: Vec<TaskStatus> =
+        serde_json::from_str(&admin.ask(reqwest::Method::GET, "/v1/tasks")?)?;
+    for status in tasks {
+        let mut parts = Vec::new();
+        match (status.closed, status.round, status.reports) {
+            (Some(true), ..) => parts.push("closed".into()),
+            (Some(false), Some(round), Some(reports)) => {
+                parts.push(format!("round {round} with {reports} reports"));
+            }
+            (Some(false), None, _) => parts.push("finished".into()),
+            _ => {}
+        }
+        if let (Some(absorbed), Some(model)) = (status.absorbed, status.model) {
+            parts.push(format!("model {model} after {absorbed} rounds"));
+        }
+        out!("{}  {}", status.task, parts.join(", "));
+    }
+    Ok(())
+}
+
+impl Admin {
+    fn ask(&self, method: reqwest::Method, path: &str) -> Result<String, Box<dyn Error>> {
+        let token = read_token(&self.token_file)?;
+        let url = format!("{}{path}", self.admin.trim_end_matches('/'));
+        runtime()?.block_on(async {
+            let client = incrowd_node::http_client(None)?;
+            let answer = client.request(method, url).bearer_auth(token.as_str()).send().await?;
+            let (status, text) = (answer.status(), answer.text().await?);
+            if status.is_success() {
+                return Ok(text);
+            }
+            let problem: Value = serde_json::from_str(&text).unwrap_or_default();
+            let detail = problem["detail"].as_str().unwrap_or("no details");
+            Err(format!("the service answered {}: {detail}", status.as_u16()).into())
+        })
+    }
+}
+
+fn export(data: &PathBuf, task: &PathBuf, what: Export) -> Result<(), Box<dyn Error>> {
+    let task = load_task(task, None)?;
+    let store = SqliteBanditStore::inspect(&Files::of(data).bandit_store)?;
+    let line = |bytes: Vec<u8>| out!("{}", String::from_utf8_lossy(&bytes));
+    match what {
+        Export::Models => store.models(&task.id())?.into_iter().for_each(|model| line(model.bytes)),
+        Export::Releases => {
+            store.releases(&task.id())?.into_iter().for_each(|(_, bytes)| line(bytes))
+        }
+        Export::Ledger => {
+            let certificate = certify(task.mechanism())?;
+            let mut ends = 0;
+            let stages: Vec<_> = certificate
+                .rounds()
+                .iter()
+                .map(|stage| {
+                    ends += stage.rounds;
+                    (ends, stage)
+                })
+                .collect();
+            for (number, _) in store.releases(&task.id())? {
+                let round = task.mechanism().round(number)?;
+                let stage = stages.iter().find(|(end, _)| number <= *end).map(|(_, stage)| stage);
+                out!(
+                    "{}",
+                    json!({
+                        "round": number, "reports": round.size, "bits": round.bits, "flip": round.flip,
+                        "epsilon_local": stage.map(|stage| stage.epsilon_local),
+                        "epsilon_central": stage.map(|stage| stage.epsilon_central),
+                        "delta": certificate.delta(),
+                    })
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stores<'a>(from: &'a Files, to: &'a Files) -> [(&'a PathBuf, &'a PathBuf); 2] {
+    [(&from.shuffler_store, &to.shuffler_store), (&from.bandit_store, &to.bandit_store)]
+}
+
+/// The bandit first: a shuffler that is a little ahead is what a bandit expects.
+fn copy(from: &Files, to: &Files) -> Result<(), Box<dyn Error>> {
+    let mut found = false;
+    for (from, to) in stores(from, to).into_iter().rev() {
+        if from.exists() {
+            backup(from, to)?;
+            out!("{}", to.display());
+            found = true;
+        }
+    }
+    if found { Ok(()) } else { Err("there is no store in the folder".into()) }
+}
