@@ -1,4 +1,4 @@
-//! `incrowd demo`: the whole loop in one process.
+//! `incrowd demo`: the whole loop, over real services.
 
 use std::{error::Error, process::ExitCode, sync::Arc};
 
@@ -6,26 +6,27 @@ use clap::Args;
 use incrowd_protocol::{
     FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, Selection, Stage, TaskConfig,
 };
-use incrowd_sim::{Path, Rewards, Sblb, Simulation, Summary, Synthetic};
+use incrowd_sim::{Algorithm, Path, Rewards, Sblb, Simulation, Summary, Synthetic};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::Output;
+use crate::{Output, served::Served};
 
 /// Regret above this share of a random choice's is a failure.
 const LIMIT: f64 = 0.15;
 
-/// Watch it learn: synthetic people through the real device, shuffler and bandit, in one process.
+/// Watch it learn: synthetic people whose devices talk over HTTP to a real shuffler and a real bandit, on free ports of this machine, with an
+/// embedded store in a temporary folder.
 ///
 /// Every person sees a few arms with features (1, z)/sqrt 2, z uniform on a sphere, and clicks with probability 1/2 + <z, w>/2 for a hidden
-/// direction w. The device chooses an arm from the current model and sends one randomized report. Nobody but the device sees the features or the
-/// click. The exit code is 1 if the regret is above 15% of a random choice's.
+/// direction w. The device chooses an arm from the published model and sends one randomized report, sealed to the shuffler. Nobody but the device sees the
+/// features or the click. The exit code is 1 if the regret is above 15% of a random choice's.
 ///
 /// Example: incrowd demo --users 1000000 --keep 0.3 --batch-size 200
 #[derive(Args)]
 pub struct Arguments {
     /// Number of people; the last unfinished batch is left out.
-    #[arg(long, default_value_t = 500_000, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 200_000, allow_negative_numbers = true)]
     users: u32,
     /// Reports in a batch: what the shuffler sums up before anything leaves it.
     #[arg(long, default_value_t = 100)]
@@ -48,6 +49,9 @@ pub struct Arguments {
     /// Everything random comes from this seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Leave out HTTP and store: the same devices, batches and models, in one loop and much faster.
+    #[arg(long)]
+    in_process: bool,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -55,10 +59,36 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let task = task(arguments)?;
-    let (seed, rewards) = (arguments.seed, Rewards::Bernoulli);
-    let people = Synthetic::new(arguments.dimension, arguments.arms, rewards, seed)?;
-    let mut simulation = Simulation::new(people, Sblb::new(task.clone(), Path::Wire, seed))?;
+    let seed = arguments.seed;
+    let people = Synthetic::new(arguments.dimension, arguments.arms, Rewards::Bernoulli, seed)?;
+    let summary = if arguments.in_process {
+        watch(
+            arguments,
+            &task,
+            Simulation::new(people, Sblb::new(task.clone(), Path::Wire, seed))?,
+        )?
+    } else {
+        let data = tempfile::tempdir()?;
+        watch(arguments, &task, Simulation::new(people, Served::start(&task, data.path(), seed)?)?)?
+    };
+    match arguments.output {
+        Output::Text => print_table(seed, &summary),
+        Output::Json => out!("{:#}", as_json(seed, &summary)),
+    }
+    if summary.regret_share() > LIMIT {
+        eprintln!("the regret is above {:.0}% of a random choice's", 100.0 * LIMIT);
+        eprintln!("hint: more --users, a larger --keep or more --bits learn faster");
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
 
+/// Serves everyone, with a bar.
+fn watch(
+    arguments: &Arguments,
+    task: &TaskConfig,
+    mut simulation: Simulation<Synthetic, impl Algorithm>,
+) -> Result<Summary, Box<dyn Error>> {
     let users = task.mechanism().schedule().horizon();
     let bar = ProgressBar::new(users).with_style(ProgressStyle::with_template(
         "{bar:40} {human_pos}/{human_len} people, {per_sec}, {eta} left, regret {msg} of random",
@@ -70,18 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         bar.set_message(format!("{:.1}%", 100.0 * summary.regret_share()));
     }
     bar.finish_and_clear();
-
-    let summary = simulation.summary();
-    match arguments.output {
-        Output::Text => print_table(seed, &summary),
-        Output::Json => out!("{:#}", as_json(seed, &summary)),
-    }
-    if summary.regret_share() > LIMIT {
-        eprintln!("the regret is above {:.0}% of a random choice's", 100.0 * LIMIT);
-        eprintln!("hint: more --users, a larger --keep or more --bits learn faster");
-        return Ok(ExitCode::from(1));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(simulation.summary())
 }
 
 fn task(arguments: &Arguments) -> Result<Arc<TaskConfig>, Box<dyn Error>> {

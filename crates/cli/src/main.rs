@@ -11,9 +11,11 @@ mod demo;
 mod doctor;
 mod figures;
 mod keys;
+mod load;
 mod plan;
 mod plot;
 mod relay;
+mod served;
 mod service;
 mod simulate;
 mod task;
@@ -68,6 +70,7 @@ enum Command {
     Doctor(Box<service::Arguments>),
     Figures(figures::Arguments),
     Keys(keys::Arguments),
+    Load(load::Arguments),
     Plan(Box<plan::Arguments>),
     Relay(relay::Arguments),
     /// Shuffler and bandit in one process: the quickest way to a running service.
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
         Command::Serve(arguments) => service::run(&arguments, Roles::Both),

@@ -16,7 +16,7 @@ mod untrusted;
 pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, GaussianNoise, Release};
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
-pub use sblb::{Path, Sblb};
+pub use sblb::{Devices, Path, Sblb};
 pub use tree::Tree;
 pub use trusted::{Trusted, TrustedServer};
 pub use untrusted::Untrusted;

@@ -13,8 +13,8 @@ mod simulation;
 pub mod statistics;
 
 pub use algorithm::{
-    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb,
-    Oracle, Path, Progress, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
+    Algorithm, BinomialCrowd, Choice, Crowd, Devices, GaussianCrowd, GaussianNoise, Guarantee,
+    LinUcb, Oracle, Path, Progress, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
 };
 pub use environment::{
     Classification, ClassificationConfig, ClassificationPeople, DataError, Drifting, Environment,

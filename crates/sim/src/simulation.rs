@@ -30,6 +30,9 @@ pub enum SimulationError {
     /// The bandit refused.
     #[error(transparent)]
     Bandit(#[from] BanditError),
+    /// A service did not do its part.
+    #[error("{0}")]
+    Service(String),
     /// An arm that the person does not have.
     #[error("arm {arm} was chosen, must be below {arms}")]
     Arm {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use incrowd_bandit::Bandit;
 use incrowd_device::{Device, DeviceError, Randomizer};
-use incrowd_protocol::{Model, TaskConfig};
+use incrowd_protocol::{Model, Report, TaskConfig};
 use incrowd_shuffler::{Batch, Outcome, Refusal};
 use rand_chacha::ChaCha8Rng;
 
@@ -18,17 +18,53 @@ pub enum Path {
     Bulk,
 }
 
+/// Everybody's devices in a simulation: they choose from the model that is published, and each person answers once.
+pub struct Devices {
+    task: Arc<TaskConfig>,
+    /// Chooses for everyone; reports come from devices of their own.
+    chooser: Device<ChaCha8Rng>,
+    coins: ChaCha8Rng,
+    model: Option<Model>,
+}
+
+impl Devices {
+    /// Before the first model. All coins come from `seed`.
+    pub fn new(task: Arc<TaskConfig>, seed: u64) -> Self {
+        let chooser = Device::simulated(task.clone(), stream(seed, 1));
+        Self { task, chooser, coins: stream(seed, 2), model: None }
+    }
+
+    /// A newer model.
+    pub fn take(&mut self, model: Model) {
+        self.model = Some(model);
+    }
+
+    /// What the next person plays: `arms` holds the features of the arms, one row after the other.
+    pub fn choose(&mut self, arms: &[f64]) -> Result<usize, DeviceError> {
+        let arms = arms.chunks_exact(self.task.mechanism().dimension());
+        self.chooser.choose(self.model.as_ref(), arms)
+    }
+
+    /// The report of a new person's device.
+    pub fn report(
+        &mut self,
+        round: u32,
+        context: &[f64],
+        reward: f64,
+    ) -> Result<Report, DeviceError> {
+        let mut device = Device::simulated(self.task.clone(), &mut self.coins);
+        Ok(device.report(round, context, reward)?.report)
+    }
+}
+
 /// The product itself: real devices, a real batch and a real bandit.
 pub struct Sblb {
     task: Arc<TaskConfig>,
     path: Path,
-    /// Chooses for everyone; reports come from devices of their own, or in bulk from `randomizer`.
-    chooser: Device<ChaCha8Rng>,
+    devices: Devices,
     randomizer: Randomizer,
-    coins: ChaCha8Rng,
     batch: Batch,
     bandit: Bandit,
-    model: Option<Model>,
     progress: Progress,
 }
 
@@ -37,12 +73,10 @@ impl Sblb {
     pub fn new(task: Arc<TaskConfig>, path: Path, seed: u64) -> Self {
         Self {
             path,
-            chooser: Device::simulated(task.clone(), stream(seed, 1)),
+            devices: Devices::new(task.clone(), seed),
             randomizer: Randomizer::new(task.mechanism()),
-            coins: stream(seed, 2),
             batch: Batch::new(Arc::new(task.mechanism().clone())),
             bandit: Bandit::new(task.clone()),
-            model: None,
             progress: Progress::default(),
             task,
         }
@@ -57,14 +91,13 @@ impl Sblb {
         let Some(round) = self.batch.round() else {
             return Err(Refusal::Finished.into());
         };
-        let mut device = Device::simulated(self.task.clone(), &mut self.coins);
-        let answer = device.report(round.number, context, reward)?;
-        let bytes = answer.report.encode(self.task.mechanism()).map_err(DeviceError::from)?;
+        let report = self.devices.report(round.number, context, reward)?;
+        let bytes = report.encode(self.task.mechanism()).map_err(DeviceError::from)?;
         Ok(self.batch.accept_bytes(&bytes))
     }
 
     fn in_bulk(&mut self, context: &[f64], reward: f64) -> Outcome {
-        let (randomizer, coins) = (&mut self.randomizer, &mut self.coins);
+        let (randomizer, coins) = (&mut self.randomizer, &mut self.devices.coins);
         self.batch.fill(|round, sums| {
             let (counts, _) = randomizer.randomize(round, context, reward, coins);
             sums.add(counts);
@@ -78,8 +111,7 @@ impl Algorithm for Sblb {
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
-        let arms = arms.chunks_exact(self.task.mechanism().dimension());
-        Ok(Choice::Arm(self.chooser.choose(self.model.as_ref(), arms)?))
+        Ok(Choice::Arm(self.devices.choose(arms)?))
     }
 
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
@@ -92,7 +124,7 @@ impl Algorithm for Sblb {
                 self.progress.batches += 1;
                 if let Some(model) = self.bandit.absorb(&sums)? {
                     self.progress.models += 1;
-                    self.model = Some(model);
+                    self.devices.take(model);
                 }
                 Ok(())
             }

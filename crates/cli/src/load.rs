@@ -1,0 +1,383 @@
+//! `incrowd load`: how much a service takes, with real devices.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use hdrhistogram::Histogram;
+use incrowd_device::Device;
+use incrowd_envelope::seal;
+use incrowd_node::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, http_client, read_token};
+use incrowd_protocol::{Model, RoundNotice, TaskId, TaskNotice};
+use reqwest::{Client, RequestBuilder, header};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::{Output, runtime};
+
+/// Send a bounded number of reports to a service, and measure.
+///
+/// Each report takes the way of a real one: a new device with the operating system's randomness ranks a few random actions with the published model,
+/// randomizes its answer for the published round, seals it and uploads it. The reports are noise to the bandit: do this to a test task only.
+///
+/// Example: incrowd load --url http://127.0.0.1:8787 --task <id> --token-file device.token --reports 100000 --connections 64
+#[derive(Args)]
+pub struct Arguments {
+    /// Base address of the shuffler.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8787")]
+    url: String,
+    /// The task's id.
+    #[arg(long)]
+    task: TaskId,
+    /// File with a device token.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Reports in all, at most 100 million.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    reports: u64,
+    /// Requests at the same time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    connections: u16,
+    /// Reports in one request, 1 to 4096.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    bulk: u16,
+    /// Reports a second to aim at; as fast as it goes if not given. Latency then counts from when a report was due.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// Do not seal (the task must allow plain reports).
+    #[arg(long)]
+    plain: bool,
+    /// Actions each device ranks.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    actions: u16,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// What all connections share.
+struct Target {
+    http: Client,
+    base: String,
+    token: Option<String>,
+    notice: TaskNotice,
+    plain: bool,
+    bulk: u16,
+    actions: u16,
+    round: AtomicU32,
+    model: watch::Receiver<Option<Model>>,
+    /// Reports that are not begun yet.
+    left: AtomicU64,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    reports: u64,
+    seconds: f64,
+    reports_per_second: f64,
+    requests: u64,
+    milliseconds_p50: f64,
+    milliseconds_p90: f64,
+    milliseconds_p99: f64,
+    milliseconds_max: f64,
+    outcomes: BTreeMap<String, u64>,
+}
+
+struct Tally {
+    latency: Histogram<u64>,
+    outcomes: BTreeMap<String, u64>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let token = match &arguments.token_file {
+        Some(path) => Some(read_token(path)?.to_string()),
+        None => None,
+    };
+    if arguments.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+        return Err("rate must be above 0".into());
+    }
+    let measured = runtime()?.block_on(measure(arguments, token))?;
+    match arguments.output {
+        Output::Json => out!("{}", serde_json::to_string_pretty(&measured)?),
+        Output::Text => print(&measured),
+    }
+    let counted = measured.outcomes.get("accepted").copied().unwrap_or(0);
+    Ok(ExitCode::from(u8::from(counted == 0)))
+}
+
+async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measured, Box<dyn Error>> {
+    let http = http_client(None)?;
+    let base = format!("{}/v1/tasks/{}", arguments.url.trim_end_matches('/'), arguments.task);
+    let text = http.get(format!("{base}/config")).send().await?.error_for_status()?.text().await?;
+    let notice: TaskNotice = serde_json::from_str(&text)?;
+    let model_base = notice.model_url.as_ref().map_or_else(
+        || base.clone(),
+        |url| format!("{}/v1/tasks/{}", url.trim_end_matches('/'), arguments.task),
+    );
+    let (published, model) = watch::channel(None);
+    let target = Arc::new(Target {
+        http: http.clone(),
+        base,
+        token,
+        notice,
+        plain: arguments.plain,
+        bulk: arguments.bulk,
+        actions: arguments.actions,
+        round: AtomicU32::new(0),
+        model,
+        left: AtomicU64::new(arguments.reports),
+    });
+    target.refresh_round().await?;
+    let mut background = JoinSet::new();
+    background.spawn(follow_models(http, model_base, published));
+
+    let started = Instant::now();
+    let mut connections: JoinSet<Result<Tally, String>> = JoinSet::new();
+    // With a rate, each connection sends one request every so often, evenly staggered.
+    let pause = arguments
+        .rate
+        .map(|rate| f64::from(arguments.connections) * f64::from(arguments.bulk) / rate);
+    for number in 0..arguments.connections {
+        let offset =
+            pause.map(|pause| pause * f64::from(number) / f64::from(arguments.connections));
+        let pace = pause.zip(offset).map(|(pause, offset)| Pace {
+            next: started + Duration::from_secs_f64(offset),
+            pause: Duration::from_secs_f64(pause),
+        });
+        connections.spawn(connection(target.clone(), pace));
+    }
+    let mut tally = Tally::new();
+    while let Some(finished) = connections.join_next().await {
+        tally.add(&finished??);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let reports: u64 = tally.outcomes.values().sum();
+    let at = |quantile| tally.latency.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Measured {
+        reports,
+        seconds,
+        reports_per_second: reports as f64 / seconds,
+        requests: tally.latency.len(),
+        milliseconds_p50: at(0.5),
+        milliseconds_p90: at(0.9),
+        milliseconds_p99: at(0.99),
+        milliseconds_max: tally.latency.max() as f64 / 1e3,
+        outcomes: tally.outcomes,
+    })
+}
+
+struct Pace {
+    next: Instant,
+    pause: Duration,
+}
+
+async fn connection(target: Arc<Target>, mut pace: Option<Pace>) -> Result<Tally, String> {
+    let mut tally = Tally::new();
+    loop {
+        let number = target.claim();
+        if number == 0 {
+            return Ok(tally);
+        }
+        let due = match &mut pace {
+            None => None,
+            Some(pace) => {
+                tokio::time::sleep_until(pace.next.into()).await;
+                let due = pace.next;
+                pace.next += pace.pause;
+                Some(due)
+            }
+        };
+        let request = target.request(number).map_err(|error| error.to_string())?;
+        let begun = due.unwrap_or_else(Instant::now);
+        let outcomes = target.send(request, number).await;
+        tally.latency.saturating_record(begun.elapsed().as_micros() as u64);
+        let stale = outcomes.iter().any(|(outcome, _)| outcome == "late" || outcome == "other-law");
+        for (outcome, reports) in outcomes {
+            *tally.outcomes.entry(outcome).or_default() += reports;
+        }
+        if stale && target.refresh_round().await.is_err() {
+            return Ok(tally);
+        }
+    }
+}
+
+impl Target {
+    /// Takes the right to make up to a request's number of reports.
+    fn claim(&self) -> u64 {
+        let bulk = u64::from(self.bulk);
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(bulk))
+        });
+        before.unwrap_or(0).min(bulk)
+    }
+
+    async fn refresh_round(&self) -> Result<(), Box<dyn Error>> {
+        let url = format!("{}/round", self.base);
+        let text = self.http.get(url).send().await?.error_for_status()?.text().await?;
+        let notice: RoundNotice = serde_json::from_str(&text)?;
+        let round = notice.check(self.notice.id, self.notice.task.mechanism())?;
+        let round = round.ok_or("the task is over: it takes no more reports")?;
+        self.round.store(round.number, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The request of so many new devices.
+    fn request(&self, number: u64) -> Result<RequestBuilder, Box<dyn Error>> {
+        let round = self.round.load(Ordering::Relaxed);
+        let mut body = Vec::new();
+        let mut last = None;
+        for _ in 0..number {
+            let (id, bytes) = self.report(round)?;
+            if self.bulk > 1 {
+                body.extend((bytes.len() as u32).to_be_bytes());
+            }
+            body.extend(bytes);
+            last = Some(id);
+        }
+        let (one, many) = if self.plain { (PLAIN, PLAIN_MANY) } else { (SEALED, SEALED_MANY) };
+        let request = match last {
+            Some(id) if self.bulk == 1 => {
+                let url = format!("{}/reports/{}", self.base, hex::encode(id.0));
+                self.http.put(url).header(header::CONTENT_TYPE, one)
+            }
+            _ => {
+                self.http.post(format!("{}/reports", self.base)).header(header::CONTENT_TYPE, many)
+            }
+        };
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        Ok(request.body(body))
+    }
+
+    /// What a new device sends: rank, randomize, seal.
+    fn report(&self, round: u32) -> Result<(incrowd_protocol::ReportId, Vec<u8>), Box<dyn Error>> {
+        let task = &self.notice.task;
+        let mechanism = task.mechanism();
+        let mut device = Device::new(Arc::new(task.config().clone()))?;
+        let arms = arms(mechanism.dimension(), self.actions, mechanism.context_bound())?;
+        let model = self.model.borrow().clone();
+        let chosen = device.choose(model.as_ref(), arms.iter().map(Vec::as_slice))?;
+        let reward = f64::from(u8::from(arms[chosen][0] > 0.0));
+        let report = device.report(round, &arms[chosen], reward)?.report;
+        let bytes = report.encode(mechanism)?;
+        if self.plain {
+            return Ok((report.id(), bytes));
+        }
+        let key = self.notice.sealing_key().ok_or("the shuffler has no sealing key")?;
+        Ok((report.id(), seal(&task.id(), key, round, report.id(), &bytes)?))
+    }
+
+    /// What became of the reports of a request, by problem.
+    async fn send(&self, request: RequestBuilder, number: u64) -> Vec<(String, u64)> {
+        let Ok(answer) = request.send().await else {
+            return vec![("no answer".into(), number)];
+        };
+        let status = answer.status();
+        let text = answer.text().await.unwrap_or_default();
+        if !status.is_success() {
+            let problem: Problem = serde_json::from_str(&text).unwrap_or_default();
+            return vec![(problem.name(), number)];
+        }
+        if self.bulk == 1 {
+            return vec![("accepted".into(), 1)];
+        }
+        let answer: Bulk = serde_json::from_str(&text).unwrap_or_default();
+        let mut outcomes = vec![("accepted".into(), answer.accepted)];
+        outcomes.extend(answer.refused.iter().map(|problem| (problem.name(), 1)));
+        outcomes
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Problem {
+    #[serde(default)]
+    r#type: String,
+}
+
+impl Problem {
+    fn name(&self) -> String {
+        self.r#type.rsplit('#').next().unwrap_or_default().to_owned()
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Bulk {
+    accepted: u64,
+    refused: Vec<Problem>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        // From a microsecond to ten minutes, three digits.
+        let latency = Histogram::new_with_bounds(1, 600_000_000, 3);
+        let latency = latency.unwrap_or_else(|_| unreachable!("the bounds are valid"));
+        Self { latency, outcomes: BTreeMap::new() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let _ = self.latency.add(&other.latency);
+        for (outcome, reports) in &other.outcomes {
+            *self.outcomes.entry(outcome.clone()).or_default() += reports;
+        }
+    }
+}
+
+/// Random actions on the sphere of the context bound.
+fn arms(dimension: usize, actions: u16, bound: f64) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
+    let mut bytes = vec![0; 2 * dimension * usize::from(actions)];
+    getrandom::fill(&mut bytes)?;
+    let arm = |bytes: &[u8]| {
+        let (words, _) = bytes.as_chunks::<2>();
+        let arm: Vec<f64> =
+            words.iter().map(|word| f64::from(i16::from_be_bytes(*word)) + 0.5).collect();
+        let norm = arm.iter().map(|x| x * x).sum::<f64>().sqrt();
+        arm.iter().map(|x| 0.999 * bound * x / norm).collect()
+    };
+    Ok(bytes.chunks_exact(2 * dimension).map(arm).collect())
+}
+
+/// Keeps the newest model, as a device does.
+async fn follow_models(http: Client, base: String, published: watch::Sender<Option<Model>>) {
+    let mut version = 0;
+    loop {
+        let url = format!("{base}/model?after={version}&wait=20");
+        let model: Option<Model> = match http.get(url).send().await {
+            Ok(answer) if answer.status().as_u16() == 200 => {
+                answer.bytes().await.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            }
+            _ => None,
+        };
+        match model {
+            Some(model) => {
+                version = model.version();
+                published.send_replace(Some(model));
+            }
+            None => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+fn print(measured: &Measured) {
+    out!("reports            {:>12}", measured.reports);
+    out!("requests           {:>12}", measured.requests);
+    out!("seconds            {:>12.2}", measured.seconds);
+    out!("reports a second   {:>12.0}", measured.reports_per_second);
+    out!("milliseconds p50   {:>12.2}", measured.milliseconds_p50);
+    out!("             p90   {:>12.2}", measured.milliseconds_p90);
+    out!("             p99   {:>12.2}", measured.milliseconds_p99);
+    out!("             max   {:>12.2}", measured.milliseconds_max);
+    for (outcome, reports) in &measured.outcomes {
+        out!("{outcome:<18} {reports:>12}");
+    }
+}

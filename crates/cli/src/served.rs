@@ -1,0 +1,217 @@
+//! The product as an algorithm of the simulator, with everything between device and model over HTTP: a real node with an embedded store.
+
+use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
+
+use incrowd_envelope::{Document, Signature, seal, verify};
+use incrowd_node::{
+    Limits, Node, NodeConfig, Role, Roles, SEALED_MANY, SIGNATURE, TaskStatus, http_client,
+};
+use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, TaskNotice};
+use incrowd_sim::{Algorithm, Choice, Devices, Progress, SimulationError};
+use reqwest::{Client, StatusCode, header};
+use serde::Deserialize;
+use tokio::runtime::Runtime;
+
+use crate::runtime;
+
+/// Reports in one request.
+const REQUEST: u32 = 1000;
+
+/// Simulated people whose devices talk to a real shuffler and a real bandit.
+pub struct Served {
+    runtime: Runtime,
+    http: Client,
+    base: String,
+    admin: String,
+    device_token: String,
+    admin_token: String,
+    task: Task,
+    sealing_key: SealingKey,
+    devices: Devices,
+    /// Sealed reports that are not sent yet, each with its length in front.
+    body: Vec<u8>,
+    reports: u32,
+    sent: u32,
+    version: u64,
+    progress: Progress,
+    node: Option<Node>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    accepted: u32,
+}
+
+impl Served {
+    /// Starts a node on free ports of this machine, with its store in `data`.
+    pub fn start(task: &Arc<TaskConfig>, data: &Path, seed: u64) -> Result<Self, Box<dyn Error>> {
+        let file = data.join("task.toml");
+        std::fs::write(&file, toml::to_string(task.as_ref())?)?;
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        // The people are synthetic: whatever the options ask for is allowed.
+        let limits = Limits {
+            epsilon_local: f64::INFINITY,
+            epsilon_central: f64::INFINITY,
+            delta: 1.0,
+            smallest_batch: 1,
+        };
+        let config = NodeConfig {
+            listen: free,
+            admin_listen: free,
+            data: data.to_owned(),
+            tasks: vec![file],
+            limits,
+            ..NodeConfig::default()
+        };
+        let runtime = runtime()?;
+        let node = runtime.block_on(async { Node::start(&config, Roles::Both) })?;
+        let token = |role: Role| {
+            let new = node.new_tokens().iter().find(|(of, _)| *of == role);
+            new.map(|(_, token)| token.to_string()).unwrap_or_default()
+        };
+        let (device_token, admin_token) = (token(Role::Device), token(Role::Admin));
+        let id = node.tasks().next().ok_or("the node serves no task")?;
+        let (base, admin) = (
+            format!("http://{}/v1/tasks/{id}", node.address()),
+            format!("http://{}", node.admin_address()),
+        );
+        let http = http_client(None)?;
+        let notice: TaskNotice = runtime.block_on(async {
+            let text = http.get(format!("{base}/config")).send().await?.text().await?;
+            Ok::<_, Box<dyn Error>>(serde_json::from_str(&text)?)
+        })?;
+        let sealing_key = notice.sealing_key().ok_or("the shuffler has no sealing key")?.clone();
+        Ok(Self {
+            runtime,
+            http,
+            base,
+            admin,
+            device_token,
+            admin_token,
+            task: notice.task,
+            sealing_key,
+            devices: Devices::new(task.clone(), seed),
+            body: Vec::new(),
+            reports: 0,
+            sent: 0,
+            version: 0,
+            progress: Progress::default(),
+            node: Some(node),
+        })
+    }
+
+    fn round(&self) -> u32 {
+        self.progress.batches as u32 + 1
+    }
+
+    /// Sends what is waiting.
+    fn upload(&mut self) -> Result<(), Box<dyn Error>> {
+        let (body, number) = (std::mem::take(&mut self.body), std::mem::take(&mut self.reports));
+        let request = self
+            .http
+            .post(format!("{}/reports", self.base))
+            .bearer_auth(&self.device_token)
+            .header(header::CONTENT_TYPE, SEALED_MANY)
+            .body(body);
+        let text = self
+            .runtime
+            .block_on(async { request.send().await?.error_for_status()?.text().await })?;
+        let answer: Answer = serde_json::from_str(&text)?;
+        if answer.accepted != number {
+            return Err(format!("the shuffler refused {} reports", number - answer.accepted).into());
+        }
+        self.sent += number;
+        Ok(())
+    }
+
+    /// Waits until the bandit has the batch, so that the same seed always gives the same run, and fetches the model if there is a new one.
+    fn next_model(&mut self) -> Result<(), Box<dyn Error>> {
+        let round = self.round();
+        loop {
+            let request =
+                self.http.get(format!("{}/v1/tasks", self.admin)).bearer_auth(&self.admin_token);
+            let text = self
+                .runtime
+                .block_on(async { request.send().await?.error_for_status()?.text().await })?;
+            let status: Vec<TaskStatus> = serde_json::from_str(&text)?;
+            if status
+                .first()
+                .and_then(|status| status.absorbed)
+                .is_some_and(|absorbed| absorbed >= round)
+            {
+                break;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        let url = format!("{}/model?after={}", self.base, self.version);
+        let (status, signature, body) = self.runtime.block_on(async {
+            let answer = self.http.get(url).send().await?;
+            let signature = answer.headers().get(SIGNATURE).cloned();
+            Ok::<_, reqwest::Error>((answer.status(), signature, answer.bytes().await?))
+        })?;
+        if status == StatusCode::OK {
+            let signature: Signature = signature
+                .as_ref()
+                .and_then(|text| text.to_str().ok())
+                .unwrap_or_default()
+                .parse()?;
+            let key = &self.task.keys().bandit;
+            verify(key, Document::Model, &self.task.id(), &body, &signature)?;
+            let model: Model = serde_json::from_slice(&body)?;
+            self.version = model.version();
+            self.progress.models = model.version();
+            self.devices.take(model);
+        }
+        self.progress.batches += 1;
+        self.sent = 0;
+        Ok(())
+    }
+
+    fn answer(&mut self, context: &[f64], reward: f64) -> Result<(), Box<dyn Error>> {
+        let number = self.round();
+        let report = self.devices.report(number, context, reward)?;
+        let bytes = report.encode(self.task.mechanism())?;
+        let sealed = seal(&self.task.id(), &self.sealing_key, number, report.id(), &bytes)?;
+        self.body.extend((sealed.len() as u32).to_be_bytes());
+        self.body.extend(sealed);
+        self.reports += 1;
+        let full = self.sent + self.reports == self.task.mechanism().round(number)?.size;
+        if full || self.reports == REQUEST {
+            self.upload()?;
+        }
+        if full {
+            self.next_model()?;
+        }
+        Ok(())
+    }
+}
+
+impl Algorithm for Served {
+    fn dimension(&self) -> Option<usize> {
+        Some(self.task.mechanism().dimension())
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        Ok(Choice::Arm(self.devices.choose(arms)?))
+    }
+
+    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
+        self.answer(context, reward).map_err(|error| SimulationError::Service(error.to_string()))
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.take() {
+            self.runtime.block_on(node.stop());
+        }
+    }
+}
