@@ -11,9 +11,10 @@ import struct
 import sys
 from fractions import Fraction
 
-from reference import (FULL, HALF, U32, Tape, coordinates, features, flip_coins, map_error, mechanism_errors,
-                       mechanism_hash, pack_report, parse_flip, replay, size_d, stage_of, sum_in_order, sums_error,
-                       thresholds, unpack_report)
+from reference import (FULL, HALF, ORDER, U32, Tape, coordinates, diffie_hellman, features, flip_coins, hpke, map_error,
+                       mechanism_errors, mechanism_hash, pack_report, parse_flip, replay, seal, sealing_info, sealing_key,
+                       sign, sign_with_neutral_r, signature_error, size_d, stage_of, sum_in_order, sums_error, task_error,
+                       task_id, thresholds, unpack_report, unseal, verification_key)
 
 
 # ---- Mechanism -------------------------------------------------------------------------------------------------
@@ -417,6 +418,160 @@ def feature_cases():
     return cases
 
 
+# ---- Task id, signed documents, sealed reports -------------------------------------------------------------------
+
+SHUFFLER, BANDIT, SEALING, OLD_SEALING = (Tape(f"envelope/{name}").take(32)
+                                          for name in ("shuffler", "bandit", "sealing", "old sealing"))
+KEYS = {"shuffler": verification_key(SHUFFLER).hex(), "bandit": verification_key(BANDIT).hex()}
+
+
+def a_task(mech=None, keys=None, **rest):
+    return {"mechanism": mech or mechanism(2, [stage(bits=3, flip="2/5")]), **rest, "keys": KEYS if keys is None else keys}
+
+
+def task_cases():
+    swapped, policy = {"shuffler": KEYS["bandit"], "bandit": KEYS["shuffler"]}, {"policy": {"smallest_batch": 100}}
+    good = [("task", a_task()), ("other mechanism", a_task(mechanism(2, grace=1))), ("keys swapped", a_task(keys=swapped)),
+            ("one key for both roles", a_task(keys={**KEYS, "bandit": KEYS["shuffler"]})),
+            ("learner and policy are not in the id", a_task(learner=learner("paper", 2.0), **policy)),
+            ("several stages", a_task(mechanism(10, [stage(2), stage(3, 500, 4, "7/9")], 2.5, 3, 1e-9, 7, 0.5)))]
+    key = lambda text: a_task(keys={**KEYS, "bandit": text})
+    bad = [("key of upper-case digits", "key", key(KEYS["bandit"].upper())), ("short key", "key", key(KEYS["bandit"][:-1])),
+           ("long key", "key", key(KEYS["bandit"] + "0")), ("key with a space", "key", key(" " + KEYS["bandit"][1:])),
+           ("empty key", "key", key("")), ("no keys", "missing field", {"mechanism": mechanism()}),
+           ("one key", "missing field", a_task(keys={"shuffler": KEYS["shuffler"]})),
+           ("three keys", "unknown field", a_task(keys={**KEYS, "relay": KEYS["bandit"]})),
+           ("unknown field in the task", "unknown field", a_task(id="0")),
+           ("no mechanism", "missing field", {"keys": KEYS}),
+           ("a batch below the policy's", "size", a_task(policy={"smallest_batch": 101}))]
+    for name, error, task in bad:
+        assert task_error(task) == error, name
+    assert not any(task_error(task) for _, task in good)
+    assert len({task_id(task) for _, task in good}) == len(good) - 1  # one has the first one's id
+    return ([{"name": f"task: {name}", "kind": "task", "task": task, "id": task_id(task)} for name, task in good]
+            + [{"name": f"task: {name}", "kind": "task", "task": task, "error": error} for name, error, task in bad])
+
+
+def documents(task):
+    """A body of each kind and the secret that signs it."""
+    mech, ident, law = task["mechanism"], task_id(task), stage_of(task["mechanism"], 1)
+    keys = [{"id": 1, "key": sealing_key(SEALING).hex(), "state": "active"}]
+    notice = {"id": ident, "task": task, "sealing_keys": keys, "model_url": None, "gateway_keys": None, "certificate": {}}
+    current = {"task": ident, "round": {"number": 1, **{key: law[key] for key in ("size", "bits", "flip")}}}
+    sums = batch(mech, 1, [150 + j for j in range(size_d(mech["dimension"]))])
+    model = {"mechanism": mechanism_hash(mech), "version": "1", "round": 1, "theta": [0.25, -0.5],
+             "width_factor": [0.5, 0.125, 0.25], "confidence_width": 3.25}
+    return {"notice": (SHUFFLER, notice), "round": (SHUFFLER, current), "release": (SHUFFLER, sums), "model": (BANDIT, model)}
+
+
+def signature_case(name, key, document, task, body, text):
+    error = signature_error(key, document, task, body, text)
+    case = {"name": f"signature: {name}", "kind": "signature", "document": document, "task": task, "key": key.hex(),
+            "body": body.hex(), "signature": text}
+    return {**case, "error": error} if error else case
+
+
+def signature_cases():
+    task, other, cases = task_id(a_task()), task_id(a_task(mechanism(2, grace=1))), []
+    for document, (secret, content) in documents(a_task()).items():
+        body = json.dumps(content).encode()
+        made = signature_case(document, verification_key(secret), document, task, body, sign(secret, document, task, body).hex())
+        cases.append({**made, "secret": secret.hex()})
+        cases += [signature_case(f"{document} passed off as {kind}", verification_key(secret), kind, task, body, made["signature"])
+                  for kind in ("notice", "round", "release", "model") if kind != document]
+    key, body = verification_key(SHUFFLER), b"any bytes, not only JSON: \xff\0"
+    cases.append({**signature_case("empty body", key, "notice", task, b"", sign(SHUFFLER, "notice", task, b"").hex()),
+                  "secret": SHUFFLER.hex()})
+    signature = sign(SHUFFLER, "round", task, body)
+    cases.append({**signature_case("body that is no text", key, "round", task, body, signature.hex()), "secret": SHUFFLER.hex()})
+    flip = lambda data, bit: (int.from_bytes(data, "little") ^ 1 << bit).to_bytes(len(data), "little")
+    text, larger = signature.hex(), int.from_bytes(signature[32:], "little") + ORDER
+    neutral = (1).to_bytes(32, "little")
+    bad = [("another task", key, other, body, text), ("another key", verification_key(BANDIT), task, body, text),
+           ("first bit of the body", key, task, flip(body, 0), text), ("one byte more in the body", key, task, body + b"\0", text),
+           ("one byte less in the body", key, task, body[:-1], text), ("a space in the body", key, task, b" " + body, text),
+           ("a byte moved from the task to the body", key, "00" + task[:-2], bytes.fromhex(task[-2:]) + body, text),
+           ("bit of R", key, task, body, flip(signature, 77).hex()), ("bit of S", key, task, body, flip(signature, 256).hex()),
+           ("S plus the group's order", key, task, body, (signature[:32] + larger.to_bytes(32, "little")).hex()),
+           ("all zero", key, task, body, "0" * 128),
+           ("R of small order", key, task, body, sign_with_neutral_r(SHUFFLER, "round", task, body).hex()),
+           ("key and R of small order", neutral, task, body, (neutral + bytes(32)).hex()),
+           ("upper-case digits", key, task, body, text.upper()), ("127 digits", key, task, body, text[:-1]),
+           ("126 digits", key, task, body, text[:-2]), ("130 digits", key, task, body, text + "00"),
+           ("empty text", key, task, body, ""), ("space in front", key, task, body, " " + text),
+           ("no hex digit", key, task, body, "g" + text[1:]), ("0x in front", key, task, body, "0x" + text[2:])]
+    cases += [signature_case(name, key, "round", *rest) for name, key, *rest in bad]
+    assert sum("error" not in case for case in cases) == 6
+    return cases
+
+
+def rfc_9180():
+    """The first message of RFC 9180, A.2.1."""
+    public, ephemeral, info = (bytes.fromhex(text) for text in (
+        "4310ee97d88cc1f088a5576c77ab0cf5c3ac797f3d95139c6c84b5429c59662a",
+        "f4ec9b33b792c372c1d2c2063507b684ef925b8c75a42dbcbf57d63ccd381600", "4f6465206f6e2061204772656369616e2055726e"))
+    cipher, nonce = hpke(diffie_hellman(ephemeral, public), sealing_key(ephemeral), public, info)
+    assert cipher.encrypt(nonce, b"Beauty is truth, truth beauty", b"Count-0").hex() == (
+        "1c5250d8034ec2b784ba2cfd69dbdb8af406cfe3ff938e131f0def8c8b60b4db21993c62ce81883d2dd1b51a28")
+
+
+def sealed_case(name, mech, task, data, keys, parts=None):
+    opened = unseal(mech, task, keys, data)
+    case = {"name": f"sealed: {name}", "kind": "sealed", "mechanism": mech, "task": task, "sealed": data.hex(),
+            "keys": [{"id": number, "secret": secret.hex(), "key": sealing_key(secret).hex()} for number, secret in keys.items()]}
+    if isinstance(opened, str):
+        return {**case, "error": opened}
+    return {**case, **parts, "report": opened.hex()}
+
+
+def sealed_cases():
+    rfc_9180()
+    keys, cases = {1: SEALING, 0: OLD_SEALING}, []
+    several = mechanism(3, [stage(2, 300), stage(9, 900, 7, "4/5")], 2.0, 1)
+    task = a_task()
+    for name, owner, number, round_number in [("first round", task, 1, 1), ("last round", task, 1, 10),
+                                              ("the older key", task, 0, 4), ("larger report", a_task(several), 1, 11)]:
+        mech, tape = owner["mechanism"], Tape(f"sealed/{name}")
+        ident, ephemeral, m = tape.take(16), tape.take(32), stage_of(mech, round_number)["bits"]
+        report = pack_report(mech, round_number, ident, [tape.u32() % (m + 1) for _ in range(size_d(mech["dimension"]))])
+        data = seal(task_id(owner), sealing_key(keys[number]), number, round_number, ident, report, ephemeral)
+        parts = {"key": number, "round": round_number, "id": ident.hex(), "ephemeral": ephemeral.hex()}
+        cases.append(sealed_case(name, mech, task_id(owner), data, keys, parts))
+    return cases + [sealed_case(name, task["mechanism"], ident, data, keys) for name, ident, data in bad_sealed(task, keys)]
+
+
+def bad_sealed(task, keys):
+    mech, ident, tape = task["mechanism"], task_id(task), Tape("bad sealed")
+    name, ephemeral, public = tape.take(16), tape.take(32), sealing_key(SEALING)
+    report = pack_report(mech, 2, name, [1] * 5)
+    make = lambda number=1, round_number=2, name=name, inner=report: seal(
+        ident, public, number, round_number, name, inner, ephemeral)
+    base = make()
+    edit = lambda at, byte: base[:at] + bytes([byte]) + base[at + 1:]
+    swap = lambda at: edit(at, base[at] ^ 1)
+    cipher, nonce = hpke(bytes(32), bytes(32), public, sealing_info(ident))
+    zero = base[:22] + bytes(32) + cipher.encrypt(nonce, report, base[:22])
+    other_name = bytes([name[0] ^ 1]) + name[1:]
+    return [("empty", ident, b""), ("69 bytes", ident, base[:69]), ("header alone", ident, base[:22]),
+            ("short and another version", ident, b"\2" + base[1:50]), ("version 0", ident, edit(0, 0)),
+            ("version 2", ident, edit(0, 2)), ("version 2 and a key that is not there", ident, b"\2\7" + base[2:]),
+            ("a key that is not there", ident, edit(1, 2)), ("sealed for a key that is not there", ident, make(9)),
+            ("number of another key", ident, edit(1, 0)), ("sealed with the number of another key", ident, make(0)),
+            ("another round", ident, swap(5)), ("another id", ident, swap(21)),
+            ("bit of the encapsulated key", ident, swap(22)), ("highest bit of the encapsulated key", ident, edit(53, base[53] ^ 128)),
+            ("encapsulated key of small order", ident, zero), ("bit of the sealed report", ident, swap(54)),
+            ("bit of the tag", ident, swap(len(base) - 1)), ("last byte missing", ident, base[:-1]),
+            ("one byte more", ident, base + b"\0"), ("70 bytes", ident, base[:70]),
+            ("another task", task_id(a_task(mechanism(2, grace=1))), base),
+            ("another round inside", ident, make(round_number=3)), ("another id inside", ident, make(name=other_name)),
+            ("no report inside", ident, make(inner=b"")), ("a cut report inside", ident, make(inner=report[:-1])),
+            ("a report of another mechanism inside", ident, make(inner=pack_report(mechanism(2), 2, name, [1] * 5)))]
+
+
+def envelope_cases():
+    return task_cases() + signature_cases() + sealed_cases()
+
+
 # ---- Files -------------------------------------------------------------------------------------------------------
 
 FILES = {
@@ -427,6 +582,8 @@ FILES = {
     "models.json": (model_cases, "Models and diagnostics after each batch; with 'sums_bad', batch sums to refuse after "
                                  "'sums'."),
     "features.json": (feature_cases, "Feature maps applied to a context and an action; with 'error', maps to refuse."),
+    "envelope.json": (envelope_cases, "Tasks with their id, signed documents and sealed reports, by 'kind'; with 'error', what "
+                                      "a receiver refuses."),
 }
 
 

@@ -4,12 +4,17 @@ Floats are used where a result feeds an integer, in the order the page states; s
 rationals and use 60 digits.
 """
 import hashlib
+import hmac
 import math
 import re
 import struct
 from fractions import Fraction
 
 import mpmath
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from mpmath import mp, mpf
 
 mp.dps = 60
@@ -371,3 +376,155 @@ def features(fmap, context, action):
     blocks += [[p * q for p in sides[0][a] for q in sides[1][b]] for a, b in fmap["interactions"]]
     scale = fmap["context_bound"] / math.sqrt(len(blocks))
     return [scale * entry for made in blocks for entry in made], sorted(problems)
+
+
+# ---- Task --------------------------------------------------------------------------------------------------------
+
+TASK_FIELDS, KEY_FIELDS = {"mechanism", "learner", "policy", "keys"}, {"shuffler", "bandit"}
+
+
+def task_error(task):
+    """The name of the error of a task with keys, or None. The learner and all of the policy but `smallest_batch` are taken as valid."""
+    keys = task.get("keys", {})
+    if not task.keys() <= TASK_FIELDS or not keys.keys() <= KEY_FIELDS:
+        return "unknown field"
+    if "mechanism" not in task or keys.keys() != KEY_FIELDS:
+        return "missing field"
+    if not all(re.fullmatch("[0-9a-f]{64}", key) for key in keys.values()):
+        return "key"
+    smallest = task.get("policy", {}).get("smallest_batch", 1)
+    return "size" if min(s["size"] for s in task["mechanism"]["schedule"]) < smallest else None
+
+
+def task_id(task):
+    keys = bytes.fromhex(task["keys"]["shuffler"]) + bytes.fromhex(task["keys"]["bandit"])
+    return hashlib.sha256(b"incrowd/task/v1\0" + bytes.fromhex(mechanism_hash(task["mechanism"])) + keys).hexdigest()
+
+
+# ---- Signed documents --------------------------------------------------------------------------------------------
+
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+
+
+def signed_bytes(document, task, body):
+    return f"incrowd/{document}/v1".encode() + b"\0" + bytes.fromhex(task) + body
+
+
+def verification_key(secret):
+    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+def sign(secret, document, task, body):
+    return Ed25519PrivateKey.from_private_bytes(secret).sign(signed_bytes(document, task, body))
+
+
+def small_order(encoded):
+    """Whether 8 times the point is the neutral element (RFC 8032, 5.1.3 and 5.1.4); None if these bytes are no point."""
+    d = -121665 * pow(121666, -1, P) % P
+    y, odd = int.from_bytes(encoded, "little") % 2**255 % P, encoded[31] >> 7
+    square = (y * y - 1) * pow(d * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    x = x if x * x % P == square else x * pow(2, (P - 1) // 4, P) % P
+    if x * x % P != square:
+        return None
+    x = P - x if x % 2 != odd else x
+    for _ in range(3):
+        product = d * x * x * y * y % P
+        x, y = 2 * x * y * pow(1 + product, -1, P) % P, (y * y + x * x) * pow(1 - product, -1, P) % P
+    return (x % P, y) == (0, 1)
+
+
+def signature_error(key, document, task, body, text):
+    """`text` for what is no signature at all, `signature` for one that does not hold, or None."""
+    if not re.fullmatch("[0-9a-f]{128}", text):
+        return "text"
+    signature = bytes.fromhex(text)
+    if small_order(key) is not False or small_order(signature[:32]) is not False:
+        return "signature"
+    try:  # refuses S >= ORDER, and compares R with the encoding of S B - k A
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, signed_bytes(document, task, body))
+    except InvalidSignature:
+        return "signature"
+
+
+def sign_with_neutral_r(secret, document, task, body):
+    """A signature whose R is the neutral element: only a strict verifier refuses it."""
+    digest = hashlib.sha512(secret).digest()
+    scalar = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | 1 << 254
+    r = (1).to_bytes(32, "little")
+    k = int.from_bytes(hashlib.sha512(r + verification_key(secret) + signed_bytes(document, task, body)).digest(), "little")
+    return r + (k * scalar % ORDER).to_bytes(32, "little")
+
+
+# ---- Sealed report -----------------------------------------------------------------------------------------------
+# RFC 9180 by hand: base mode, DHKEM(X25519, HKDF-SHA256) = 0x0020, HKDF-SHA256 = 0x0001, ChaCha20Poly1305 = 0x0003.
+
+KEM, SUITE = b"KEM\0\x20", b"HPKE\0\x20\0\1\0\3"
+
+
+def extract(salt, suite, label, material):
+    return hmac.digest(salt or bytes(32), b"HPKE-v1" + suite + label + material, "sha256")
+
+
+def expand(key, suite, label, info, length):
+    out = block = b""
+    info = struct.pack(">H", length) + b"HPKE-v1" + suite + label + info
+    for i in range(1, length // 32 + 2):
+        block = hmac.digest(key, block + info + bytes([i]), "sha256")
+        out += block
+    return out[:length]
+
+
+def sealing_key(secret):
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+def diffie_hellman(secret, public):
+    """None for a public key of small order (RFC 9180, 7.1.4)."""
+    try:
+        return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return None
+
+
+def hpke(dh, encapsulated, public, info):
+    """The cipher and the nonce of the first and only message."""
+    shared = expand(extract(b"", KEM, b"eae_prk", dh), KEM, b"shared_secret", encapsulated + public, 32)
+    context = b"\0" + extract(b"", SUITE, b"psk_id_hash", b"") + extract(b"", SUITE, b"info_hash", info)
+    secret = extract(shared, SUITE, b"secret", b"")
+    return (ChaCha20Poly1305(expand(secret, SUITE, b"key", context, 32)),
+            expand(secret, SUITE, b"base_nonce", context, 12))
+
+
+def sealing_info(task):
+    return b"incrowd/sealed-report/v1\0" + bytes.fromhex(task)
+
+
+def seal(task, public, number, round_number, ident, report, ephemeral):
+    header = struct.pack(">BBI", 1, number, round_number) + ident
+    encapsulated = sealing_key(ephemeral)
+    cipher, nonce = hpke(diffie_hellman(ephemeral, public), encapsulated, public, sealing_info(task))
+    return header + encapsulated + cipher.encrypt(nonce, report, header)
+
+
+def unseal(mech, task, keys, data):
+    """The error's name, or the report's bytes; keys maps the numbers of the keys that open to their secrets."""
+    if len(data) < 70:
+        return "short"
+    if data[0] != 1:
+        return "version"
+    if data[1] not in keys:
+        return "key"
+    secret, encapsulated = keys[data[1]], data[22:54]
+    dh = diffie_hellman(secret, encapsulated)
+    if dh is None:
+        return "open"
+    cipher, nonce = hpke(dh, encapsulated, sealing_key(secret), sealing_info(task))
+    try:
+        report = cipher.decrypt(nonce, data[54:], data[:22])
+    except InvalidTag:
+        return "open"
+    inner = unpack_report(mech, report)
+    if isinstance(inner, str):
+        return "report"
+    return report if inner[:2] == (struct.unpack(">I", data[2:6])[0], data[6:22]) else "header"

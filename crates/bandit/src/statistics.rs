@@ -21,6 +21,7 @@ pub struct Statistics {
     /// Models published so far.
     pub(crate) models: u32,
     /// ln det V of the last published model.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) published_log_det: Option<f64>,
 }
 

@@ -130,6 +130,11 @@ fn statistics_of_another_task_are_refused() {
     let saved = Bandit::new(a.clone()).statistics().clone();
     assert!(Bandit::resume(b, saved.clone()).is_ok(), "the learner is not part of the mechanism");
     let json = serde_json::to_value(&saved).unwrap();
+    for name in json.as_object().unwrap().keys() {
+        let mut broken = json.clone();
+        broken.as_object_mut().unwrap().remove(name);
+        assert!(serde_json::from_value::<Statistics>(broken).is_err(), "{name} is missing");
+    }
     for (key, value) in [
         ("round", serde_json::json!(7)),
         ("moment", serde_json::json!([0.0])),

@@ -43,7 +43,7 @@ impl Chooser {
             return Err(DeviceError::WrongModel);
         }
         match selection {
-            Selection::Ucb => {
+            Selection::Ucb {} => {
                 let (theta, factor) = (model.theta(), model.width_factor());
                 let beta = model.confidence_width();
                 let score = |block: &[Lanes]| {

@@ -36,7 +36,7 @@ pub type Fields = BTreeMap<String, Value>;
 
 /// How a field becomes a block of entries of norm at most 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FieldKind {
     /// One entry, the range mapped onto [-1, 1].
     Number {

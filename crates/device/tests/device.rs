@@ -30,7 +30,7 @@ fn rng(seed: u64) -> ChaCha20Rng {
 
 #[test]
 fn r11_r12_every_input_gives_a_report_of_the_same_length() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let inputs: [(&[f64], f64, Option<InputProblem>); 11] = [
         (&[1.0, 1.0], 0.5, None),
         (&[2.0, 0.0], 1.0, None),
@@ -56,7 +56,7 @@ fn r11_r12_every_input_gives_a_report_of_the_same_length() {
 /// What clipping is for: without it the coins of an input outside of the ball are those of no valid input.
 #[test]
 fn r11_missing_clipping_is_noticed() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let round = task.mechanism().round(1).unwrap();
     let thresholds = |x: &[f64], mutant: Option<Mutant>| {
         let mut randomizer = Randomizer::new(task.mechanism());
@@ -73,7 +73,7 @@ fn r11_missing_clipping_is_noticed() {
 
 #[test]
 fn problems_name_no_value() {
-    let mut device = Device::simulated(task(Selection::Ucb, 0, 1), rng(1));
+    let mut device = Device::simulated(task(Selection::Ucb {}, 0, 1), rng(1));
     let problem = device.report(1, &[12345.678, 0.0], 0.5).unwrap().problem.unwrap();
     assert!(!format!("{problem} {problem:?}").contains("12345"));
     let value = incrowd_device::Value::Number(12345.678);
@@ -82,7 +82,7 @@ fn problems_name_no_value() {
 
 #[test]
 fn r16_one_report_per_batch_and_k_in_all_also_after_a_restart() {
-    let task = task(Selection::Ucb, 2, 3);
+    let task = task(Selection::Ucb {}, 2, 3);
     let mut device = Device::new(task.clone()).unwrap();
     let mut ask = |round| device.report(round, &[1.0, 0.0], 1.0).map(|_| ());
     assert_eq!(ask(4), Ok(()));
@@ -104,7 +104,7 @@ fn r16_one_report_per_batch_and_k_in_all_also_after_a_restart() {
 
 #[test]
 fn r16_a_device_without_the_limit_is_noticed() {
-    let task = task(Selection::Ucb, 2, 3);
+    let task = task(Selection::Ucb {}, 2, 3);
     let mut device = Device::simulated(task, rng(1)).with_mutant(Mutant::NoParticipationLimit);
     let outcomes = [4, 5].map(|round| device.report(round, &[1.0, 0.0], 1.0).is_ok());
     assert_eq!(
@@ -118,7 +118,7 @@ fn r16_a_device_without_the_limit_is_noticed() {
 /// without the feature `simulation` is checked by `./test`.
 #[test]
 fn r13_devices_do_not_share_their_randomness() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let report = |mut device: Device| device.report(1, &[0.0, 0.0], 0.0).unwrap().report;
     let ids: HashSet<_> =
         (0..64).map(|_| report(Device::new(task.clone()).unwrap()).id()).collect();
@@ -142,7 +142,7 @@ fn model(
 
 #[test]
 fn choose_takes_the_highest_upper_confidence_bound() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(3));
     let arms: [[f64; 2]; 3] = [[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]];
     let mut choose =
@@ -157,7 +157,7 @@ fn choose_takes_the_highest_upper_confidence_bound() {
 
 #[test]
 fn choose_refuses_what_it_cannot_score() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(3));
     assert_eq!(device.choose(None, []), Err(DeviceError::NoArms));
     for bad in [&[1.0][..], &[1.0, f64::NAN], &[f64::INFINITY, 0.0]] {
@@ -167,7 +167,7 @@ fn choose_refuses_what_it_cannot_score() {
         let model = model(&task, [0.0, 0.0], [1.0, 0.0, 1.0], 1.0);
         assert_eq!(device.choose(Some(&model), arms), refused);
     }
-    let other = Arc::new(TaskConfig::clone(&self::task(Selection::Ucb, 1, 1)));
+    let other = Arc::new(TaskConfig::clone(&self::task(Selection::Ucb {}, 1, 1)));
     let foreign = model(&other, [0.0, 0.0], [1.0, 0.0, 1.0], 1.0);
     assert_eq!(device.choose(Some(&foreign), [&[1.0, 0.0][..]]), Err(DeviceError::WrongModel));
 }
@@ -182,7 +182,7 @@ fn strays(count: usize, probability: f64) -> bool {
 
 #[test]
 fn equal_arms_are_chosen_equally_often() {
-    let task = task(Selection::Ucb, 0, 1);
+    let task = task(Selection::Ucb {}, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(11));
     let model = model(&task, [1.0, 0.0], [1.0, 0.0, 1.0], 0.0);
     let arms: [[f64; 2]; 4] = [[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, -0.5]];

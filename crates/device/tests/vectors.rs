@@ -121,3 +121,17 @@ fn feature_maps_are_as_written() {
         }
     }
 }
+
+#[test]
+fn a_feature_map_refuses_fields_it_does_not_know() {
+    for case in cases("features").iter().filter(|case| case["error"].is_null()) {
+        let map = &case["map"];
+        for place in ["", "/context/0", "/action/0"] {
+            let mut changed = map.clone();
+            let Some(object) = changed.pointer_mut(place) else { continue };
+            object["colour"] = Value::from(1);
+            let error = serde_json::from_value::<FeatureMap>(changed).unwrap_err().to_string();
+            assert!(error.contains("unknown field `colour`"), "{}: {error}", case["name"]);
+        }
+    }
+}

@@ -55,7 +55,8 @@ impl TaskNotice {
 pub struct RoundNotice {
     /// The task.
     pub task: TaskId,
-    /// The round, or nothing when the task is over.
+    /// The round, or nothing when the task is over. Nothing is said, not left out.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub round: Option<RoundLaw>,
 }
 

@@ -3,18 +3,23 @@ use serde::{Deserialize, Serialize};
 use crate::{Learner, Mechanism, ProtocolError};
 
 /// How a device picks its action from a model.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Selection {
     /// The largest upper confidence bound (the paper's rule).
-    #[default]
-    Ucb,
+    Ucb {},
     /// The largest reward under a parameter drawn on the device from N(theta, (scale * confidence width)^2 V^-1): explores within a batch
     /// where equal arms would all get the same choice.
     Sampled {
         /// Factor on the confidence width, 0 to 100.
         scale: f64,
     },
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self::Ucb {}
+    }
 }
 
 /// The unchecked form of a [`Policy`].
@@ -72,7 +77,7 @@ impl Policy {
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        Self { selection: Selection::Ucb, smallest_batch: 1, plain_reports: false }
+        Self { selection: Selection::Ucb {}, smallest_batch: 1, plain_reports: false }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use incrowd_protocol::{
     BatchSums, FlipProbability, Mechanism, MechanismConfig, Model, ProtocolError, Report, ReportId,
-    Stage, TaskConfig,
+    RoundNotice, Stage, TaskConfig,
 };
 use proptest::prelude::*;
 
@@ -139,6 +139,7 @@ fn a_task_is_the_same_in_toml_and_json_and_keeps_its_limits() {
         (r#"mode = "proven""#, r#"mode = "paper", ridge = 0.0"#, "ridge is 0"),
         (r#"rule = "every-batch""#, r#"rule = "determinant", growth = 0.0"#, "growth"),
         (r#"rule = "every-batch""#, r#"rule = "every-batch", growth = 1.0"#, "unknown field"),
+        (r#"rule = "sampled""#, r#"rule = "ucb""#, "unknown field `scale`"),
         ("smallest_batch = 100", "smallest = 100", "unknown field"),
     ] {
         let changed = toml.replace(good, bad);
@@ -146,4 +147,13 @@ fn a_task_is_the_same_in_toml_and_json_and_keeps_its_limits() {
         let error = toml::from_str::<TaskConfig>(&changed).unwrap_err().to_string();
         assert!(error.contains(rule), "{error}");
     }
+}
+
+#[test]
+fn a_round_that_is_left_out_is_not_a_task_that_is_over() {
+    let task = "0".repeat(64);
+    let read = |text: &str| serde_json::from_str::<RoundNotice>(text);
+    assert_eq!(read(&format!(r#"{{"task": "{task}", "round": null}}"#)).unwrap().round, None);
+    let error = read(&format!(r#"{{"task": "{task}"}}"#)).unwrap_err().to_string();
+    assert!(error.contains("missing field `round`"), "{error}");
 }

@@ -138,7 +138,7 @@ fn regret(algorithm: impl Algorithm, seed: u64) -> (f64, u64) {
 #[test]
 fn without_privacy_learning_is_fast_and_the_oracle_never_errs() {
     let learner = LearnerConfig::default();
-    let linucb = |rarely| Trusted::new(LinUcb::new(5, learner, rarely), 5, Selection::Ucb, 3);
+    let linucb = |rarely| Trusted::new(LinUcb::new(5, learner, rarely), 5, Selection::Ucb {}, 3);
     let (often, models) = regret(linucb(false), 3);
     assert!(often < 60.0 && models == 5000, "{often} {models}");
     let (rarely, models) = regret(linucb(true), 3);

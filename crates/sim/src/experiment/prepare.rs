@@ -144,7 +144,7 @@ impl Preparation<'_> {
     }
 
     fn selection(&self) -> Selection {
-        self.algorithm.sampled.map_or(Selection::Ucb, |scale| Selection::Sampled { scale })
+        self.algorithm.sampled.map_or(Selection::Ucb {}, |scale| Selection::Sampled { scale })
     }
 
     pub fn central(&self) -> Option<f64> {

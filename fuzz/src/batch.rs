@@ -1,0 +1,244 @@
+//! The shuffler's batch against a model that keeps everything.
+
+use std::sync::Arc;
+
+use incrowd_protocol::{Mechanism, Report, ReportId, Round};
+use incrowd_shuffler::{Batch, Outcome, Snapshot};
+
+use crate::{
+    bytes::put_right,
+    known::{MECHANISMS, TASK},
+};
+
+/// Everything that was counted so far.
+struct Model {
+    mechanism: Arc<Mechanism>,
+    counted: Vec<Counted>,
+    released: u32,
+}
+
+struct Counted {
+    report: Report,
+    /// Round in whose batch it was counted.
+    counted_in: u32,
+}
+
+/// A byte for the mechanism, then reports: two bytes say what to do with the next one. See [`next_report`].
+pub fn batch(data: &[u8]) {
+    let Some((&first, mut rest)) = data.split_first() else { return };
+    let mechanism = small(&MECHANISMS[usize::from(first & 15) % MECHANISMS.len()], first >> 4);
+    run(Batch::new(mechanism.clone()), mechanism, &mut rest, true);
+}
+
+/// What a shuffler wrote down of a batch; it goes on from there until the batch is full.
+pub fn snapshot(data: &[u8]) {
+    let Ok(snapshot) = Snapshot::decode(data) else {
+        return assert!(data.is_empty() || !data.len().is_multiple_of(8));
+    };
+    assert!(snapshot.encode() == data, "one way of writing a snapshot");
+    let mechanism = Arc::new(TASK.mechanism().clone());
+    let Ok(mut batch) = Batch::resume(mechanism.clone(), snapshot, []) else { return };
+    assert!(batch.snapshot().encode() == data, "nothing is lost");
+    let Some(round) = batch.round() else { return assert_eq!(data, [0; 8]) };
+    let word = |i: usize| u64::from_be_bytes(data[8 * i..8 * i + 8].try_into().unwrap());
+    let (number, count) = ((word(0) >> 32) as u32, word(0) as u32);
+    assert_eq!((round.number, batch.count()), (number, count));
+    assert!(count < round.size);
+    for sent in count + 1..=round.size {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&sent.to_be_bytes());
+        let counts = (0..mechanism.coordinates()).map(|j| (j % 4) as u16).collect();
+        let report = Report::new(&mechanism, number, ReportId(id), counts).unwrap();
+        match batch.accept(&report) {
+            Outcome::Counted => assert!(sent < round.size),
+            Outcome::Released(sums) => {
+                assert_eq!(sent, round.size);
+                let added = |j: usize| u64::from(round.size - count) * (j as u64 % 4);
+                let total = (0..mechanism.coordinates()).map(|j| word(j + 1) + added(j));
+                assert!(total.eq(sums.sums().iter().copied()));
+                assert_eq!(sums.check(&mechanism), Ok(()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Feeds a batch of this mechanism and checks every outcome. With `restarts` it is written down and resumed where the input says so.
+pub fn run(mut batch: Batch, mechanism: Arc<Mechanism>, rest: &mut &[u8], restarts: bool) {
+    let mut model = Model { mechanism, counted: Vec::new(), released: 0 };
+    let mut sent: Vec<Vec<u8>> = Vec::new();
+    let mut restart = false;
+    while let Some(bytes) = next_report(rest, &model.mechanism, &sent, batch.round()) {
+        if restarts && restart {
+            batch = model.restarted(&batch);
+        }
+        restart = bytes.last().is_some_and(|byte| byte % 4 == 1);
+        let outcome = batch.accept_bytes(&bytes);
+        model.check(&bytes, &outcome);
+        let open = model.mechanism.round(model.released + 1).ok();
+        assert_eq!(batch.round(), open);
+        assert_eq!(batch.count() as usize, model.in_batch(model.released + 1).count());
+        assert!(batch.remembered() <= model.counted.len());
+        sent.push(bytes);
+    }
+}
+
+/// The same law with batches of one to four reports and some grace, so that an input can fill several.
+pub fn small(mechanism: &Mechanism, choice: u8) -> Arc<Mechanism> {
+    let mut config = incrowd_protocol::MechanismConfig::from(mechanism.clone());
+    config.grace = u32::from(choice & 3);
+    for (stage, size) in config.schedule.iter_mut().zip(u32::from(choice >> 2) % 4 + 1..) {
+        (stage.size, stage.rounds) = (size, stage.rounds.min(3));
+    }
+    Arc::new(config.check().expect("a valid mechanism"))
+}
+
+/// The bytes to send next: bits 0 to 1 of the first byte say how (as they come; put right; sent before; sent before and changed), bits 2 to 3
+/// how many rounds before the current one (3: one after it), the second byte how long or which.
+fn next_report(
+    rest: &mut &[u8],
+    mechanism: &Mechanism,
+    sent: &[Vec<u8>],
+    current: Option<Round>,
+) -> Option<Vec<u8>> {
+    let (&[how, which], after) = rest.split_first_chunk::<2>()?;
+    *rest = after;
+    let mut take = |length: usize| {
+        let (taken, after) = rest.split_at(length.min(rest.len()));
+        *rest = after;
+        taken.to_vec()
+    };
+    let now = current.map_or(1, |round| round.number);
+    let round =
+        if how >> 2 & 3 == 3 { now + 1 } else { now.saturating_sub(u32::from(how >> 2 & 3)) };
+    Some(match (how & 3, sent.len()) {
+        (0, _) | (2 | 3, 0) => take(usize::from(which)),
+        (1, _) => {
+            // One of few ids, so that some come again; counts within their range.
+            let bits = mechanism.round(round).map_or(1, |round| round.bits);
+            let id = ReportId([which & 7; 16]);
+            let mut raw = take(mechanism.coordinates());
+            raw.resize(mechanism.coordinates(), which);
+            let counts = raw.iter().map(|&byte| u16::from(byte) % (bits as u16 + 1)).collect();
+            match Report::new(mechanism, round, id, counts) {
+                Ok(report) => report.encode(mechanism).unwrap(),
+                Err(_) => raw,
+            }
+        }
+        (2, n) => sent[usize::from(which) % n].clone(),
+        (_, n) => {
+            let mut bytes = sent[usize::from(which) % n].clone();
+            for chunk in take(usize::from(how >> 4)).chunks_exact(2) {
+                let length = bytes.len().max(1);
+                if let Some(byte) = bytes.get_mut(usize::from(chunk[0]) % length) {
+                    *byte ^= chunk[1];
+                }
+            }
+            if how & 0x80 != 0 {
+                put_right(&mut bytes, mechanism);
+            }
+            bytes
+        }
+    })
+}
+
+impl Model {
+    fn in_batch(&self, round: u32) -> impl Iterator<Item = &Counted> {
+        self.counted.iter().filter(move |counted| counted.counted_in == round)
+    }
+
+    /// The batch after a restart of the shuffler, with the ids that may still come again.
+    fn restarted(&self, batch: &Batch) -> Batch {
+        let (now, oldest) =
+            (batch.round().map_or(0, |round| round.number), batch.oldest_remembered());
+        let ids = self.counted.iter().map(|counted| (counted.report.id(), counted.report.round()));
+        let ids: Vec<_> = ids.filter(|id| id.1 >= oldest && id.1 <= now).collect();
+        let written = Snapshot::decode(&batch.snapshot().encode()).expect("what was written");
+        Batch::resume(self.mechanism.clone(), written, ids).expect("a batch of this mechanism")
+    }
+
+    fn check(&mut self, bytes: &[u8], outcome: &Outcome) {
+        let now = self.released + 1;
+        let Ok(round) = self.mechanism.round(now) else {
+            return assert!(matches!(outcome, Outcome::Refused(_)), "the task is over");
+        };
+        let Ok(report) = Report::decode(bytes, &self.mechanism) else {
+            return assert!(matches!(outcome, Outcome::Refused(_)), "not a report");
+        };
+        let made = self.mechanism.round(report.round()).unwrap();
+        let oldest = now.saturating_sub(self.mechanism.grace());
+        let in_window = (oldest..=now).contains(&made.number)
+            && (made.bits, made.flip) == (round.bits, round.flip);
+        let seen = |counted: &Counted| {
+            counted.report.id() == report.id() && counted.report.round() >= oldest
+        };
+        if !in_window {
+            return assert!(matches!(outcome, Outcome::Refused(_)), "outside of the window");
+        }
+        if self.counted.iter().any(seen) {
+            return assert_eq!(*outcome, Outcome::Duplicate);
+        }
+        // Never the same bytes twice, never an id twice in a batch.
+        assert!(self.counted.iter().all(|counted| counted.report != report));
+        assert!(self.in_batch(now).all(|counted| counted.report.id() != report.id()));
+        self.counted.push(Counted { report, counted_in: now });
+        let full = self.in_batch(now).count() == round.size as usize;
+        match outcome {
+            Outcome::Counted => assert!(!full, "a full batch is released"),
+            Outcome::Released(sums) => {
+                assert!(full, "only a full batch is released");
+                assert_eq!((sums.round(), sums.size()), (now, round.size));
+                let total = |j| self.in_batch(now).map(|c| u64::from(c.report.counts()[j])).sum();
+                let expected: Vec<u64> = (0..self.mechanism.coordinates()).map(total).collect();
+                assert_eq!(sums.sums(), expected);
+                self.released = now;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use incrowd_shuffler::Mutant;
+    use rand_chacha::ChaCha8Rng;
+    use rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn notices(mutant: Option<Mutant>) -> bool {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        (0..20_000).any(|_| {
+            let mut data = [0; 200];
+            rng.fill_bytes(&mut data);
+            let mechanism =
+                small(&MECHANISMS[usize::from(data[0] & 15) % MECHANISMS.len()], data[0] >> 4);
+            let fresh = Batch::new(mechanism.clone());
+            let batch = match mutant {
+                Some(mutant) => fresh.with_mutant(mutant),
+                None => fresh,
+            };
+            catch_unwind(AssertUnwindSafe(|| run(batch, mechanism, &mut &data[1..], false)))
+                .is_err()
+        })
+    }
+
+    #[test]
+    fn the_target_notices_every_broken_shuffler_and_no_whole_one() {
+        std::panic::set_hook(Box::new(|_| {}));
+        let mutants = [
+            Mutant::ShortBatch,
+            Mutant::CountsTwice,
+            Mutant::ForgetsIds,
+            Mutant::NoWindow,
+            Mutant::ShortMemory,
+        ];
+        let missed: Vec<_> = mutants.into_iter().filter(|&mutant| !notices(Some(mutant))).collect();
+        let alarm = notices(None);
+        let _ = std::panic::take_hook();
+        assert!(missed.is_empty(), "{missed:?}");
+        assert!(!alarm);
+    }
+}

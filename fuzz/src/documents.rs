@@ -1,0 +1,111 @@
+//! The documents that services publish.
+
+use incrowd_bandit::Bandit;
+use incrowd_device::Chooser;
+use incrowd_protocol::{
+    BatchSums, KeyState, Model, Policy, PolicyConfig, RoundNotice, Selection, TaskNotice,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+
+use crate::{
+    Unknown, json,
+    known::{CONFIG, TASK},
+    tasks::check_config,
+};
+
+/// A notice of a task.
+pub fn notice(data: &[u8]) {
+    let Some(notice) = json::<TaskNotice>(data, Unknown::SkippedOutsideTask) else { return };
+    check_config(notice.task.config());
+    let mut active = notice.sealing_keys.iter().filter(|key| key.state == KeyState::Active);
+    assert_eq!(notice.sealing_key(), active.next_back());
+    if notice.id == TASK.id() && notice.task.id() == notice.id {
+        assert_eq!(notice.task.mechanism(), TASK.mechanism(), "the id pins the mechanism");
+        assert_eq!(notice.task.keys(), TASK.keys(), "and the keys");
+    }
+}
+
+/// A notice of the round.
+pub fn round_notice(data: &[u8]) {
+    let Some(notice) = json::<RoundNotice>(data, Unknown::Refused) else { return };
+    let mechanism = TASK.mechanism();
+    let stage = mechanism.schedule().stages()[0];
+    match notice.check(TASK.id(), mechanism) {
+        Ok(None) => assert!(notice.task == TASK.id() && notice.round.is_none()),
+        Ok(Some(round)) => {
+            assert_eq!(notice, RoundNotice::new(TASK.id(), Some(round)));
+            assert!((1..=stage.rounds).contains(&round.number));
+            assert_eq!((round.size, round.bits, round.flip), (stage.size, stage.bits, stage.flip));
+        }
+        Err(_) => {
+            let law = |law: incrowd_protocol::RoundLaw| {
+                (1..=stage.rounds).contains(&law.number)
+                    && (law.size, law.bits, law.flip) == (stage.size, stage.bits, stage.flip)
+            };
+            assert!(notice.task != TASK.id() || !notice.round.is_none_or(law));
+        }
+    }
+}
+
+/// A release, offered to a bandit that waits for the first.
+pub fn sums(data: &[u8]) {
+    let Some(sums) = json::<BatchSums>(data, Unknown::Refused) else { return };
+    let (mechanism, stage) = (TASK.mechanism(), TASK.mechanism().schedule().stages()[0]);
+    let limit = u64::from(stage.size) * u64::from(stage.bits);
+    let valid = sums.mechanism() == mechanism.hash()
+        && (1..=stage.rounds).contains(&sums.round())
+        && sums.size() == stage.size
+        && sums.sums().len() == mechanism.coordinates()
+        && sums.sums().iter().all(|&sum| sum <= limit);
+    assert_eq!(sums.check(mechanism).is_ok(), valid);
+    if valid {
+        assert_eq!(
+            BatchSums::new(mechanism, sums.round(), sums.sums().to_vec()).as_ref(),
+            Ok(&sums)
+        );
+    }
+    let mut bandit = Bandit::new(CONFIG.clone());
+    let before = bandit.statistics().clone();
+    match bandit.absorb(&sums) {
+        Ok(model) => {
+            assert!(valid && sums.round() == 1);
+            let model = model.expect("the first release gives a model");
+            assert_eq!((model.version(), model.round()), (1, 1));
+            assert_eq!(bandit.statistics().round(), 1);
+            assert!(bandit.absorb(&sums).is_err(), "a release is absorbed once");
+        }
+        Err(_) => {
+            assert!(!valid || sums.round() != 1);
+            assert_eq!(*bandit.statistics(), before, "a refused release changes nothing");
+        }
+    }
+}
+
+/// A model, which a device then uses.
+pub fn model(data: &[u8]) {
+    let Some(model) = json::<Model>(data, Unknown::Refused) else { return };
+    let d = model.theta().len();
+    assert!((1..=1000).contains(&d) && model.version() >= 1 && model.round() >= 1);
+    assert_eq!(model.width_factor().len(), d * (d + 1) / 2);
+    assert!(model.theta().iter().chain(model.width_factor()).all(|value| value.is_finite()));
+    assert!(model.confidence_width().is_finite() && model.confidence_width() >= 0.0);
+    let mut at = 0;
+    for row in 1..=d {
+        at += row;
+        assert!(model.width_factor()[at - 1] > 0.0, "a positive diagonal");
+    }
+    let arms: Vec<Vec<f64>> =
+        (0..7).map(|arm| (0..d).map(|i| if i == arm { 1.0 } else { 0.125 }).collect()).collect();
+    for selection in [Selection::Ucb {}, Selection::Sampled { scale: 1.0 }] {
+        assert!(Policy::try_from(PolicyConfig { selection, ..PolicyConfig::default() }).is_ok());
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let arms = arms.iter().map(Vec::as_slice);
+        let chosen = Chooser::new(d).choose(Some(&model), selection, arms, &mut rng);
+        assert!(chosen.is_err() || chosen.is_ok_and(|arm| arm < 7));
+    }
+    let mut other = Chooser::new(d + 1);
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let arm = vec![0.0; d + 1];
+    assert!(other.choose(Some(&model), Selection::Ucb {}, [arm.as_slice()], &mut rng).is_err());
+}

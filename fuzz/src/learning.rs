@@ -1,0 +1,86 @@
+//! What a bandit and a device keep, and feature maps.
+
+use incrowd_bandit::{Bandit, Statistics};
+use incrowd_device::{Device, FeatureMap, Fields, Participation};
+use incrowd_protocol::BatchSums;
+
+use crate::{
+    Unknown, json,
+    known::{CONFIG, TASK},
+};
+
+/// What a bandit remembers; it goes on from there with the next release.
+pub fn statistics(data: &[u8]) {
+    let Some(statistics) = json::<Statistics>(data, Unknown::Refused) else { return };
+    let mechanism = TASK.mechanism();
+    let Ok(mut bandit) = Bandit::resume(CONFIG.clone(), statistics.clone()) else { return };
+    assert_eq!(*bandit.statistics(), statistics);
+    let (d, last) = (mechanism.dimension(), mechanism.schedule().last_round());
+    assert!(statistics.moment().len() == d && statistics.gram().len() == d * (d + 1) / 2);
+    assert!(statistics.round() <= last);
+    let next = statistics.round() + 1;
+    let sums = (0..mechanism.coordinates()).map(|j| [300, 0, 171][j % 3]).collect();
+    match BatchSums::new(mechanism, next, sums) {
+        Err(_) => assert_eq!(statistics.round(), last),
+        Ok(sums) => {
+            let model = bandit.absorb(&sums).expect("the next release");
+            assert_eq!(bandit.statistics().round(), next);
+            if let Some(model) = model {
+                assert_eq!(model.round(), next);
+                assert!(model.theta().iter().all(|value| value.is_finite()));
+            }
+            let written = serde_json::to_string(bandit.statistics()).unwrap();
+            let again =
+                serde_json::from_str(&written).expect("a bandit can go on from what it kept");
+            assert_eq!(bandit.statistics(), &again);
+            assert!(Bandit::resume(CONFIG.clone(), again).is_ok());
+        }
+    }
+}
+
+/// A feature map, and after zero bytes a context and an action.
+pub fn features(data: &[u8]) {
+    let mut parts = data.split(|&byte| byte == 0);
+    let Some(map) = parts.next().and_then(|map| json::<FeatureMap>(map, Unknown::Refused)) else {
+        return;
+    };
+    let mut fields = || {
+        parts.next().and_then(|part| json::<Fields>(part, Unknown::NoFields)).unwrap_or_default()
+    };
+    let (context, action) = (fields(), fields());
+    assert!((1..=1000).contains(&map.dimension()));
+    let bound = map.context_bound();
+    assert!(bound > 0.0 && bound.is_finite());
+    let made = map.features(&context, &action);
+    assert_eq!(made.x.len(), map.dimension());
+    // In units of L, so that no square overflows; not for an L so small that its root has no room for rounding.
+    if bound > 1e-300 {
+        let norm = made.x.iter().map(|x| (x / bound) * (x / bound)).sum::<f64>().sqrt();
+        assert!(norm <= 1.0 + 1e-9, "{norm}");
+    }
+    assert!(made.x.iter().all(|x| x.is_finite()));
+}
+
+/// What a device remembers; it answers once from there, and not twice.
+pub fn participation(data: &[u8]) {
+    let Some(participation) = json::<Participation>(data, Unknown::Refused) else { return };
+    let (mechanism, x) = (TASK.mechanism(), vec![0.5; TASK.mechanism().dimension()]);
+    let kept = serde_json::to_value(participation).unwrap();
+    let last = kept["last_round"].as_u64().unwrap();
+    let spent = participation.reports() >= mechanism.participations();
+    for number in [1, 5, 10] {
+        let mut device = Device::resume(CONFIG.clone(), participation).unwrap();
+        let soon = last > 0 && u64::from(number) <= last + u64::from(mechanism.grace());
+        match device.report(number, &x, 1.0) {
+            Ok(answer) => {
+                assert!(!spent && !soon && answer.report.round() == number);
+                assert_eq!(device.participation().reports(), participation.reports() + 1);
+                assert!(device.report(number, &x, 1.0).is_err(), "one report in a round");
+            }
+            Err(_) => {
+                assert!(spent || soon);
+                assert_eq!(device.participation(), participation);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Tasks as JSON and as TOML.
+
+use incrowd_protocol::{
+    Confidence, LearnerConfig, Mechanism, Selection, Task, TaskConfig, TaskId, UpdateRule,
+};
+
+use serde_json::Value;
+
+use crate::{Unknown, covers, json};
+
+/// A task, or what the planner writes, or a mechanism alone.
+pub fn task_json(data: &[u8]) {
+    let task: Option<Task> = json(data, Unknown::Refused);
+    let config: Option<TaskConfig> = json(data, Unknown::Refused);
+    assert!(task.is_none() || config.is_none(), "a task has keys, a planner's file has not");
+    if let Some(mechanism) = json::<Mechanism>(data, Unknown::Refused) {
+        check_mechanism(&mechanism);
+    }
+    if let Some(task) = &task {
+        check_task(task);
+    }
+    if let Some(config) = config.as_ref().or(task.as_ref().map(Task::config)) {
+        check_config(config);
+        // The same type in TOML.
+        let written = toml::to_string(config).expect("a task can be written as TOML");
+        assert_eq!(toml::from_str::<TaskConfig>(&written).as_ref(), Ok(config));
+    }
+}
+
+/// A task file.
+pub fn task_toml(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let task: Option<Task> = toml::from_str(text).ok();
+    let config: Option<TaskConfig> = toml::from_str(text).ok();
+    assert!(task.is_none() || config.is_none(), "a task has keys, a planner's file has not");
+    if let Some(task) = &task {
+        check_task(task);
+        let written = toml::to_string(task).expect("a task can be written as TOML");
+        assert_eq!(toml::from_str::<Task>(&written).as_ref(), Ok(task));
+        let wire = serde_json::to_string(task).unwrap();
+        assert_eq!(serde_json::from_str::<Task>(&wire).unwrap().id(), task.id());
+        assert_eq!(serde_json::from_str::<Task>(&wire).unwrap(), *task);
+    }
+    if let Some(config) = config.as_ref().or(task.as_ref().map(Task::config)) {
+        check_config(config);
+        let written = toml::to_string(config).expect("a task can be written as TOML");
+        let again = toml::from_str::<TaskConfig>(&written).expect("and read back");
+        let mut said: Value = toml::from_str(text).unwrap();
+        said.as_object_mut().unwrap().remove("keys");
+        assert!(covers(&serde_json::to_value(config).unwrap(), &said), "lost some of {said}");
+        assert_eq!(again, *config);
+        assert_eq!(again.mechanism().hash(), config.mechanism().hash());
+    }
+}
+
+fn check_task(task: &Task) {
+    assert_eq!(task.id(), TaskId::of(task.mechanism(), task.keys()));
+    assert_eq!(task.id().to_string().parse(), Ok(task.id()));
+}
+
+/// The ranges of `docs/formats.md`.
+pub fn check_config(config: &TaskConfig) {
+    check_mechanism(config.mechanism());
+    let wide = 1e-20..=1e20;
+    let LearnerConfig { parameter_bound, reward_noise, failure_probability, confidence, update } =
+        config.learner().config();
+    assert!(wide.contains(parameter_bound) && wide.contains(reward_noise));
+    assert!(*failure_probability > 0.0 && *failure_probability < 1.0);
+    match confidence {
+        Confidence::Paper { ridge } => assert!(wide.contains(ridge)),
+        Confidence::Calibrated { exploration } => assert!((0.0..=100.0).contains(exploration)),
+        Confidence::Proven {} => {}
+    }
+    if let UpdateRule::Determinant { growth } = update {
+        assert!(wide.contains(growth));
+    }
+    if let Selection::Sampled { scale } = config.policy().selection() {
+        assert!((0.0..=100.0).contains(&scale));
+    }
+    let smallest = config.policy().smallest_batch();
+    assert!(config.mechanism().schedule().stages().iter().all(|stage| stage.size >= smallest));
+}
+
+fn check_mechanism(mechanism: &Mechanism) {
+    let (d, stages) = (mechanism.dimension() as u64, mechanism.schedule().stages());
+    assert!((1..=1000).contains(&d));
+    assert!((1e-20..=1e20).contains(&mechanism.context_bound()));
+    assert!((1..=10_000).contains(&stages.len()) && mechanism.grace() <= 1000);
+    assert!(mechanism.central_delta() > 0.0 && mechanism.central_delta() < 1.0);
+    assert!(mechanism.honest_fraction() > 0.0 && mechanism.honest_fraction() <= 1.0);
+    assert!(mechanism.participations() >= 1);
+    let mut end = 0;
+    for (i, stage) in stages.iter().enumerate() {
+        assert!(stage.rounds >= 1 && stage.size >= 1 && (1..=4095).contains(&stage.bits));
+        assert!(u64::from(stage.bits) * (d * (d + 3) / 2) <= 1 << 24);
+        assert!(stage.flip.value() > 0.0 && stage.flip.numerator() < stage.flip.denominator());
+        let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.bits, stage.flip);
+        assert!(i == 0 || law(stage) != law(&stages[i - 1]), "neighbours differ");
+        let (first, last) = (end + 1, end + u64::from(stage.rounds));
+        assert!(last < u64::from(u32::MAX));
+        for number in [first, last] {
+            let round = mechanism.round(number as u32).unwrap();
+            assert_eq!((round.size, round.bits, round.flip), law(stage));
+        }
+        end = last;
+    }
+    assert_eq!(u64::from(mechanism.schedule().last_round()), end);
+    assert!(mechanism.round(0).is_err() && mechanism.round(end as u32 + 1).is_err());
+}
