@@ -1,0 +1,173 @@
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use incrowd_device::{FieldProblem, Fields, InputProblem};
+use incrowd_protocol::{Mechanism, TaskId};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::Instant};
+
+use crate::{
+    Builder, ClientError, Decision, Phase, Problem, Status, chance,
+    core::{Core, lock},
+    reporter::Pending,
+};
+
+/// Norms this little above the bound are rounding, as on the device.
+const NORM_TOLERANCE: f64 = 1.000_000_001;
+
+/// One person's device in one task. Clones are the same device.
+///
+/// Dropping the last clone stops the background work: a decision that is not reported yet is forgotten, an upload that is not acknowledged goes on at the next
+/// start with the same state file. [`Client::flush`] waits for both.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) core: Arc<Core>,
+    pub(crate) decisions: mpsc::Sender<Pending>,
+    pub(crate) runtime: Handle,
+    /// Ended with the last clone.
+    pub(crate) background: Arc<Mutex<JoinSet<()>>>,
+}
+
+impl Client {
+    /// A client with the default settings: see [`Builder`].
+    pub async fn connect(url: &str, task: TaskId) -> Result<Self, ClientError> {
+        Self::builder(url, task).connect().await
+    }
+
+    /// Settings for a client of the task with this id, whose shuffler is at `url`.
+    pub fn builder(url: &str, task: TaskId) -> Builder {
+        Builder::new(url, task)
+    }
+
+    /// Chooses one of `actions` in a context, through the [feature map](Builder::features).
+    ///
+    /// # Privacy
+    /// No network: the fields do not leave the device. At most one randomized report of one decision does, later.
+    pub fn rank(&self, context: &Fields, actions: &[Fields]) -> Result<Decision, ClientError> {
+        let map = self.core.settings.features.as_ref().ok_or(ClientError::NoFeatureMap)?;
+        let mut problems: Vec<FieldProblem> = Vec::new();
+        let features = actions.iter().map(|action| {
+            let features = map.features(context, action);
+            for problem in features.problems {
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            features.x
+        });
+        let features: Vec<_> = features.collect();
+        let mut decision = self.rank_features(&features)?;
+        if !problems.is_empty() {
+            decision.problem = Some(Problem::Fields(problems));
+        }
+        Ok(decision)
+    }
+
+    /// Chooses one of the actions with these features.
+    ///
+    /// # Privacy
+    /// As [`Client::rank`]. Features that are not as they should be give a [problem](Decision::problem), never silence.
+    pub fn rank_features<X: AsRef<[f64]>>(&self, actions: &[X]) -> Result<Decision, ClientError> {
+        if actions.is_empty() {
+            return Err(ClientError::NoActions);
+        }
+        let settings = &self.core.settings;
+        let held_out = chance::unit()? < settings.hold_out;
+        let (action, problem) =
+            if held_out { (chance::index(actions.len())?, None) } else { self.choose(actions)? };
+        let x = actions[action].as_ref();
+        let problem =
+            problem.or_else(|| Some(input_problem(x, self.core.task.mechanism())?.into()));
+
+        // Drawn before there is a reward.
+        let jitter = settings.jitter.mul_f64(chance::unit()?);
+        let _context = self.runtime.enter();
+        let deadline = Instant::now() + settings.reward_window;
+        let reward = Arc::default();
+        self.submit(Pending { x: x.to_vec(), due: deadline + jitter, reward: Arc::clone(&reward) });
+        Ok(Decision { action, held_out, problem, deadline, reward })
+    }
+
+    /// The best action under the model; without a model, or if it cannot score the actions, the default one.
+    fn choose<X: AsRef<[f64]>>(
+        &self,
+        actions: &[X],
+    ) -> Result<(usize, Option<Problem>), ClientError> {
+        let model = lock(&self.core.live).model.clone();
+        let mut problem = None;
+        if let Some(model) = model {
+            let arms = actions.iter().map(AsRef::as_ref);
+            match lock(&self.core.device).choose(Some(&model), arms) {
+                Ok(action) => return Ok((action, None)),
+                Err(error) => problem = Some(Problem::Choice(error)),
+            }
+        }
+        match self.core.settings.default_action {
+            Some(default) if default < actions.len() => return Ok((default, problem)),
+            Some(default) => {
+                let few = Problem::DefaultAction { default, actions: actions.len() };
+                problem.get_or_insert(few);
+            }
+            None => {}
+        }
+        Ok((chance::index(actions.len())?, problem))
+    }
+
+    /// Makes a decision the one that is reported, if the next one is.
+    fn submit(&self, pending: Pending) {
+        let taken = self.core.phase.send_if_modified(|phase| {
+            let open = *phase == Phase::Open;
+            if open {
+                *phase = Phase::Busy;
+            }
+            open
+        });
+        if taken {
+            // There is room: only one decision at a time is taken.
+            let _ = self.decisions.try_send(pending);
+        }
+    }
+
+    /// Fetches a newer model now; whether there was one. It happens in the background anyway.
+    pub async fn refresh(&self) -> Result<bool, ClientError> {
+        self.core.fetch_model(Duration::ZERO).await
+    }
+
+    /// Waits until no report is pending or on its way. Without network that takes until there is: use a timeout.
+    pub async fn flush(&self) {
+        // The sender lives as long as the client does, so there is no error.
+        let _ = self.core.phase.subscribe().wait_for(|phase| *phase != Phase::Busy).await;
+    }
+
+    /// Stops the background work and sets the state file free. Dropping does the same, a moment later.
+    pub async fn close(self) {
+        let mut background = std::mem::take(&mut *lock(&self.background));
+        background.shutdown().await;
+    }
+
+    /// How the client is doing.
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+/// What the device will find wrong with the features, told while the application still listens.
+fn input_problem(x: &[f64], mechanism: &Mechanism) -> Option<InputProblem> {
+    if x.len() != mechanism.dimension() {
+        return Some(InputProblem::Dimension(mechanism.dimension()));
+    }
+    let bound = mechanism.context_bound();
+    if !x.iter().all(|entry| (entry / bound).is_finite()) {
+        return Some(InputProblem::NotFinite);
+    }
+    let norm = x.iter().fold(0.0, |norm: f64, entry| norm.hypot(entry / bound));
+    (norm > NORM_TOLERANCE).then_some(InputProblem::Norm)
+}

@@ -1,0 +1,138 @@
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use incrowd_device::Device;
+use incrowd_protocol::{Model, Round, Task, TaskNotice};
+use tokio::{sync::watch, time::Instant};
+
+use crate::{
+    ClientError, Phase, Status,
+    builder::Settings,
+    documents,
+    servers::{Bandit, Shuffler},
+    state::{State, Store},
+};
+
+/// How long a notice is good for sealing: keys that are rotated stay open for longer than that.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What ranking and the two background tasks share.
+pub(crate) struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) task: Task,
+    pub(crate) shuffler: Shuffler,
+    pub(crate) bandit: Bandit,
+    pub(crate) store: Store,
+    pub(crate) device: Mutex<Device>,
+    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) live: Mutex<Live>,
+}
+
+/// What changes, and is read without waiting.
+pub(crate) struct Live {
+    pub(crate) model: Option<Arc<Model>>,
+    /// The last notice, and when it came over the network.
+    pub(crate) notice: (TaskNotice, Option<Instant>),
+    pub(crate) round: u32,
+    pub(crate) reports_sent: u64,
+    pub(crate) last_error: Option<ClientError>,
+}
+
+/// The value, also after a panic elsewhere: none of the values here can be left half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Whether the next decision can be reported. It looks at rounds and participation only.
+    pub(crate) fn turn(task: &Task, state: &State) -> Phase {
+        let mechanism = task.mechanism();
+        if state.participation.reports() >= mechanism.participations() {
+            Phase::Done
+        } else if state.participation.reports() == 0 || state.newest_round >= state.next_round {
+            Phase::Open
+        } else {
+            Phase::Waiting
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let live = lock(&self.live);
+        Status {
+            phase: *self.phase.borrow(),
+            model_version: live.model.as_ref().map(|model| model.version()),
+            round: (live.round > 0).then_some(live.round),
+            reports_sent: live.reports_sent,
+            last_error: live.last_error.as_ref().map(ToString::to_string),
+        }
+    }
+
+    pub(crate) fn note(&self, error: ClientError) {
+        lock(&self.live).last_error = Some(error);
+    }
+
+    /// Fetches the current round, never one before the newest seen; none when the task is over.
+    pub(crate) async fn fetch_round(&self) -> Result<Option<Round>, ClientError> {
+        let signed = self.shuffler.round().await?;
+        let round = self
+            .store
+            .update(|state| {
+                let round = documents::round(&signed, &self.task, state.newest_round)?;
+                state.newest_round = round.map_or(state.newest_round, |round| round.number);
+                Ok(round)
+            })
+            .await?;
+        if let Some(round) = round {
+            lock(&self.live).round = round.number;
+        }
+        Ok(round)
+    }
+
+    /// A notice that is fresh enough to seal with.
+    pub(crate) async fn fresh_notice(&self) -> Result<TaskNotice, ClientError> {
+        let (notice, fetched) = lock(&self.live).notice.clone();
+        if fetched.is_some_and(|fetched| fetched.elapsed() < FRESH) {
+            return Ok(notice);
+        }
+        self.fetch_notice().await
+    }
+
+    pub(crate) async fn fetch_notice(&self) -> Result<TaskNotice, ClientError> {
+        let (signed, notice) = self.shuffler.notice().await?;
+        lock(&self.live).notice = (notice.clone(), Some(Instant::now()));
+        self.store
+            .update(|state| {
+                state.notice = Some(signed);
+                Ok(())
+            })
+            .await?;
+        Ok(notice)
+    }
+
+    /// Fetches a newer model, if there is one within `wait`; whether there was.
+    pub(crate) async fn fetch_model(&self, wait: Duration) -> Result<bool, ClientError> {
+        let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
+        let Some(signed) = self.bandit.model(newest, wait).await? else {
+            return Ok(false);
+        };
+        let model = documents::model(&signed, &self.task)?;
+        self.store
+            .update(|state| {
+                // The version is compared here, where no other fetch can come between.
+                let mut live = lock(&self.live);
+                let newest = live.model.as_ref().map_or(0, |model| model.version());
+                if state.model.as_ref() == Some(&signed) {
+                    return Ok(false);
+                }
+                if model.version() <= newest {
+                    return Err(ClientError::ModelRollback { found: model.version(), newest });
+                }
+                state.model = Some(signed);
+                live.model = Some(Arc::new(model));
+                Ok(true)
+            })
+            .await
+    }
+}

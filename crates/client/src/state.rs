@@ -1,0 +1,176 @@
+//! What a device remembers: in memory, and in a file that a crash leaves whole.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use incrowd_device::Participation;
+use incrowd_protocol::{Mechanism, Report, TaskId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use crate::{ClientError, documents::Signed};
+
+const FORMAT: u32 = 1;
+
+/// Everything that must outlive the process.
+///
+/// # Privacy
+/// No context and no reward: a decision that is not reported yet dies with the process. The report of an unfinished upload is randomized.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    format: u32,
+    task: TaskId,
+    /// How often this device has answered.
+    pub(crate) participation: Participation,
+    /// First round that the next report can be for.
+    pub(crate) next_round: u32,
+    /// The newest round that was seen.
+    pub(crate) newest_round: u32,
+    /// The last notice, for a start without network.
+    pub(crate) notice: Option<Signed>,
+    /// The newest model that was accepted.
+    pub(crate) model: Option<Signed>,
+    /// A report that was made and is not acknowledged.
+    pub(crate) upload: Option<Upload>,
+}
+
+/// A report on its way: a retry sends the same bytes, also after a restart.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Upload {
+    #[serde(with = "hex::serde")]
+    pub(crate) report: Vec<u8>,
+    #[serde(with = "hex::serde")]
+    pub(crate) body: Vec<u8>,
+    pub(crate) sealed: bool,
+}
+
+impl Upload {
+    /// The report inside.
+    pub(crate) fn decode(&self, mechanism: &Mechanism) -> Result<Report, ClientError> {
+        Ok(Report::decode(&self.report, mechanism)?)
+    }
+}
+
+impl State {
+    fn new(task: TaskId) -> Self {
+        Self {
+            format: FORMAT,
+            task,
+            participation: Participation::default(),
+            next_round: 1,
+            newest_round: 0,
+            notice: None,
+            model: None,
+            upload: None,
+        }
+    }
+}
+
+/// The state, and the file that follows it.
+pub(crate) struct Store {
+    file: Option<StateFile>,
+    state: Mutex<State>,
+}
+
+impl Store {
+    /// The state in the file, or a new one where there is no file.
+    pub(crate) fn open(path: Option<&Path>, task: TaskId) -> Result<Self, ClientError> {
+        let file = path.map(StateFile::lock).transpose()?;
+        let kept = file.as_ref().map(StateFile::read).transpose()?.flatten();
+        let state = kept.unwrap_or_else(|| State::new(task));
+        if state.task != task {
+            return Err(ClientError::StateTask);
+        }
+        Ok(Self { file, state: Mutex::new(state) })
+    }
+
+    pub(crate) async fn read(&self) -> State {
+        self.state.lock().await.clone()
+    }
+
+    /// Changes the state. It is in the file when this returns; if it cannot be written, or `change` fails, nothing has changed.
+    pub(crate) async fn update<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let mut state = self.state.lock().await;
+        let mut next = state.clone();
+        let result = change(&mut next)?;
+        if let Some(file) = &self.file {
+            let text = serde_json::to_vec(&next).map_err(|_| ClientError::StateFormat)?;
+            let path = file.path.clone();
+            tokio::task::spawn_blocking(move || write(&path, &text))
+                .await
+                .map_err(|_| failed("written")(io::ErrorKind::Interrupted.into()))??;
+        }
+        *state = next;
+        Ok(result)
+    }
+}
+
+/// A file that belongs to one client at a time.
+struct StateFile {
+    path: PathBuf,
+    /// Held as long as the client lives. Beside the file, which is replaced at every change.
+    _lock: File,
+}
+
+impl StateFile {
+    fn lock(path: &Path) -> Result<Self, ClientError> {
+        let lock = OpenOptions::new().create(true).append(true).open(beside(path, ".lock"));
+        let lock = lock.map_err(failed("locked"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(ClientError::StateInUse),
+            Err(TryLockError::Error(error)) => Err(failed("locked")(error)),
+        }
+    }
+
+    fn read(&self) -> Result<Option<State>, ClientError> {
+        match fs::read(&self.path) {
+            Ok(text) => {
+                let state: State =
+                    serde_json::from_slice(&text).map_err(|_| ClientError::StateFormat)?;
+                if state.format == FORMAT { Ok(Some(state)) } else { Err(ClientError::StateFormat) }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read")(error)),
+        }
+    }
+}
+
+/// Replaces the file at once: after a crash it is the old one or the new one.
+fn write(path: &Path, text: &[u8]) -> Result<(), ClientError> {
+    let new = beside(path, ".new");
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&new).map_err(failed("written"))?;
+    file.write_all(text).and_then(|()| file.sync_all()).map_err(failed("written"))?;
+    fs::rename(&new, path).map_err(failed("replaced"))?;
+    // The rename is durable once the directory is; other systems have no such call.
+    #[cfg(unix)]
+    {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(failed("written"))?;
+        directory.sync_all().map_err(failed("written"))?;
+    }
+    Ok(())
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+fn failed(operation: &'static str) -> impl Fn(io::Error) -> ClientError {
+    move |error| ClientError::StateFile { operation, kind: error.kind() }
+}

@@ -1,0 +1,364 @@
+//! A small shuffler and bandit with the real keys and the real batch, and what a test needs to look at or break.
+#![allow(dead_code)]
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Path, Query, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use incrowd_client::{Builder, Client};
+use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
+use incrowd_protocol::{
+    FlipProbability, KeyState, Learner, MechanismConfig, ModelParts, PolicyConfig, RoundNotice,
+    SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys,
+};
+use incrowd_shuffler::{Batch, Outcome};
+use tokio::time::Instant;
+
+/// What the tasks of the tests differ in.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub rounds: u32,
+    pub size: u32,
+    pub grace: u32,
+    pub participations: u32,
+    pub plain: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { rounds: 50, size: 1, grace: 0, participations: 1, plain: false }
+    }
+}
+
+/// A report as it came in.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub at: Instant,
+    pub path: String,
+    pub token: Option<String>,
+    pub kind: String,
+    pub body: Vec<u8>,
+    pub status: u16,
+}
+
+/// An answer that a test puts in place of the real one.
+pub type Instead = (u16, String, Option<String>);
+
+pub struct World {
+    pub task: Task,
+    pub shuffler: SigningKey,
+    pub bandit: SigningKey,
+    pub batch: Batch,
+    pub keys: Vec<(SealingKey, OpeningKey)>,
+    pub model: Option<(u64, String, String)>,
+    pub gateway: Option<(ohttp::Server, Vec<u8>)>,
+    /// All requests are refused with 503.
+    pub down: bool,
+    /// The next reports are refused with these statuses and `retry-after`.
+    pub failures: VecDeque<(u16, Option<u64>)>,
+    pub arrivals: Vec<Arrival>,
+    pub opened: Vec<Vec<u8>>,
+    /// Path and time of every other request.
+    pub asked: Vec<(String, Instant)>,
+    pub notice: Option<Instead>,
+    pub round: Option<Instead>,
+}
+
+#[derive(Clone)]
+pub struct Server {
+    pub url: String,
+    pub world: Arc<Mutex<World>>,
+}
+
+pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
+    let flip = FlipProbability::new(3, 4).unwrap();
+    let mechanism = MechanismConfig {
+        dimension: 2,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds: shape.rounds, size: shape.size, bits: 1, flip }],
+        grace: shape.grace,
+        central_delta: 1e-6,
+        participations: shape.participations,
+        honest_fraction: 1.0,
+    };
+    let policy = PolicyConfig { plain_reports: shape.plain, ..PolicyConfig::default() };
+    let config =
+        TaskConfig::new(mechanism.check().unwrap(), Learner::default(), policy.check().unwrap());
+    let keys = VerificationKeys {
+        shuffler: shuffler.verification_key(),
+        bandit: bandit.verification_key(),
+    };
+    Task::new(config.unwrap(), keys)
+}
+
+pub fn key(id: u8) -> (SealingKey, OpeningKey) {
+    let secret = OpeningKey::generate().unwrap();
+    (SealingKey { id, key: secret.public(), state: KeyState::Active }, secret)
+}
+
+impl World {
+    fn new(shape: Shape) -> Self {
+        let (shuffler, bandit) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+        let task = task(shape, &shuffler, &bandit);
+        Self {
+            batch: Batch::new(Arc::new(task.mechanism().clone())),
+            task,
+            shuffler,
+            bandit,
+            keys: vec![key(1)],
+            model: None,
+            gateway: None,
+            down: false,
+            failures: VecDeque::new(),
+            arrivals: Vec::new(),
+            opened: Vec::new(),
+            asked: Vec::new(),
+            notice: None,
+            round: None,
+        }
+    }
+
+    pub fn notice(&self) -> TaskNotice {
+        TaskNotice {
+            id: self.task.id(),
+            task: self.task.clone(),
+            sealing_keys: self.keys.iter().map(|(key, _)| key.clone()).collect(),
+            model_url: None,
+            gateway_keys: self.gateway.as_ref().map(|(_, keys)| hex::encode(keys)),
+        }
+    }
+
+    pub fn sign(&self, document: Document, body: &str) -> String {
+        let key = if document == Document::Model { &self.bandit } else { &self.shuffler };
+        key.sign(document, &self.task.id(), body.as_bytes()).to_string()
+    }
+
+    /// Signs and publishes a model, whatever it is.
+    pub fn publish(&mut self, version: u64, body: String) {
+        let signature = self.sign(Document::Model, &body);
+        self.model = Some((version, body, signature));
+    }
+
+    /// A model that prefers actions along `theta`.
+    pub fn parts(&self, version: u64, theta: [f64; 2]) -> ModelParts {
+        ModelParts {
+            mechanism: self.task.mechanism().hash(),
+            version,
+            round: 1,
+            theta: theta.to_vec(),
+            width_factor: vec![1.0, 0.0, 1.0],
+            confidence_width: 0.0,
+        }
+    }
+
+    pub fn publish_parts(&mut self, parts: &ModelParts) {
+        self.publish(parts.version, serde_json::to_string(parts).unwrap());
+    }
+
+    fn accept(&mut self, id: &str, kind: &str, body: &[u8]) -> Response {
+        if let Some((status, after)) = self.failures.pop_front() {
+            let mut response = StatusCode::from_u16(status).unwrap().into_response();
+            if let Some(after) = after {
+                response.headers_mut().insert("retry-after", after.into());
+            }
+            return response;
+        }
+        let report = if kind == "application/vnd.incrowd.sealed-report" {
+            let Ok(header) = SealedHeader::decode(body) else { return problem(400, "sealed") };
+            let Some((_, secret)) = self.keys.iter().find(|(key, _)| key.id == header.key) else {
+                return problem(400, "unknown-key");
+            };
+            let Ok(report) = secret.open(&self.task.id(), body) else {
+                return problem(400, "sealed");
+            };
+            report
+        } else if self.task.config().policy().plain_reports() {
+            body.to_vec()
+        } else {
+            return problem(400, "plain-report");
+        };
+        if hex::encode(&report[13..29]) != id {
+            return problem(400, "id");
+        }
+        match self.batch.accept_bytes(&report) {
+            Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate => {
+                self.opened.push(report);
+                StatusCode::NO_CONTENT.into_response()
+            }
+            Outcome::Refused(_) => problem(409, "refused"),
+        }
+    }
+}
+
+fn problem(status: u16, kind: &str) -> Response {
+    let body = format!(r#"{{"type": "https://incrowd.example/problems#{kind}"}}"#);
+    let kind = [("content-type", "application/problem+json")];
+    (StatusCode::from_u16(status).unwrap(), kind, body).into_response()
+}
+
+fn signed(body: String, signature: Option<String>) -> Response {
+    let mut response = body.into_response();
+    if let Some(signature) = signature {
+        response.headers_mut().insert("incrowd-signature", signature.parse().unwrap());
+    }
+    response
+}
+
+type Shared = State<Arc<Mutex<World>>>;
+
+fn enter<'a>(world: &'a Shared, path: &str) -> Result<MutexGuard<'a, World>, Box<Response>> {
+    let mut world = world.0.lock().unwrap();
+    world.asked.push((path.to_owned(), Instant::now()));
+    if world.down { Err(StatusCode::SERVICE_UNAVAILABLE.into_response().into()) } else { Ok(world) }
+}
+
+fn document(instead: Option<Instead>, body: String, signature: String) -> Response {
+    match instead {
+        None => signed(body, Some(signature)),
+        Some((status, body, signature)) => {
+            let mut response = signed(body, signature);
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            response
+        }
+    }
+}
+
+async fn config(state: Shared) -> Response {
+    let world = match enter(&state, "config") {
+        Ok(world) => world,
+        Err(response) => return *response,
+    };
+    let body = serde_json::to_string(&world.notice()).unwrap();
+    let signature = world.sign(Document::Notice, &body);
+    document(world.notice.clone(), body, signature)
+}
+
+async fn round(state: Shared) -> Response {
+    let world = match enter(&state, "round") {
+        Ok(world) => world,
+        Err(response) => return *response,
+    };
+    let notice = RoundNotice::new(world.task.id(), world.batch.round());
+    let body = serde_json::to_string(&notice).unwrap();
+    let signature = world.sign(Document::Round, &body);
+    document(world.round.clone(), body, signature)
+}
+
+async fn model(state: Shared, Query(query): Query<HashMap<String, u64>>) -> Response {
+    let world = match enter(&state, "model") {
+        Ok(world) => world,
+        Err(response) => return *response,
+    };
+    match &world.model {
+        None => problem(404, "no-model"),
+        // `after=0` asks for any; a test may publish a version that is not newer under a version that is.
+        Some((version, _, _)) if *version <= query["after"] => {
+            StatusCode::NOT_MODIFIED.into_response()
+        }
+        Some((_, body, signature)) => signed(body.clone(), Some(signature.clone())),
+    }
+}
+
+async fn upload(
+    state: Shared,
+    Path((_, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let kind = text("content-type").unwrap_or_default();
+    let at = Instant::now();
+    let mut world = state.0.lock().unwrap();
+    let response = if world.down {
+        StatusCode::SERVICE_UNAVAILABLE.into_response()
+    } else {
+        world.accept(&id, &kind, &body)
+    };
+    world.arrivals.push(Arrival {
+        at,
+        path: id,
+        token: text("authorization"),
+        kind,
+        body: body.to_vec(),
+        status: response.status().as_u16(),
+    });
+    response
+}
+
+impl Server {
+    pub async fn start(shape: Shape) -> Self {
+        let world = Arc::new(Mutex::new(World::new(shape)));
+        let app = Router::new()
+            .route("/v1/tasks/{task}/config", get(config))
+            .route("/v1/tasks/{task}/round", get(round))
+            .route("/v1/tasks/{task}/model", get(model))
+            .route("/v1/tasks/{task}/reports/{id}", put(upload))
+            .with_state(Arc::clone(&world));
+        let url = serve(app).await;
+        Self { url, world }
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    /// A client that reports at once.
+    pub fn client(&self) -> Builder {
+        Client::builder(&self.url, self.world().task.id())
+            .token("device")
+            .reward_window(Duration::ZERO)
+            .jitter(Duration::ZERO)
+            .poll_interval(Duration::from_millis(2))
+    }
+
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.world().arrivals.clone()
+    }
+}
+
+pub async fn serve(app: Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+/// Keeps a paused clock from running ahead while sockets are busy: time passes only when the test says so.
+pub struct Frozen(#[allow(dead_code)] std::sync::mpsc::Sender<()>);
+
+impl Frozen {
+    pub fn new() -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || receiver.recv());
+        Self(sender)
+    }
+}
+
+/// Lets sockets be for a few real milliseconds.
+pub async fn settle(milliseconds: u64) {
+    let pause = Duration::from_millis(milliseconds);
+    tokio::task::spawn_blocking(move || std::thread::sleep(pause)).await.unwrap();
+}
+
+/// Waits in real time until something is so.
+pub async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..5000 {
+        if so() {
+            return;
+        }
+        settle(2).await;
+    }
+    panic!("never: {what}");
+}
+
+pub const ACTIONS: [[f64; 2]; 2] = [[1.0, 0.0], [0.0, 1.0]];

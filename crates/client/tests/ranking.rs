@@ -1,0 +1,144 @@
+//! Ranking is local: with a model or without, online or not, through fields or features, from async code or not.
+
+mod common;
+
+use common::{ACTIONS, Server, Shape, until};
+use incrowd_client::{
+    ClientError, FeatureMap, FieldProblem, Fields, Phase, Problem, Value, blocking,
+};
+
+const CLOSED: &str = "http://127.0.0.1:1";
+
+#[tokio::test]
+async fn a_restart_without_network_ranks_with_the_last_model() {
+    let server = Server::start(Shape::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let id = server.world().task.id();
+    let offline = || incrowd_client::Client::builder(CLOSED, id);
+    let first = offline().state_file(&path).connect().await.map(drop);
+    assert!(matches!(first, Err(ClientError::Network(_))), "nothing to start from: {first:?}");
+
+    let client = server.client().state_file(&path).connect().await.unwrap();
+    let parts = server.world().parts(1, [0.0, 1.0]);
+    server.world().publish_parts(&parts);
+    client.refresh().await.unwrap();
+    client.close().await;
+    server.world().down = true;
+    for builder in [server.client().state_file(&path), offline().state_file(&path)] {
+        let client = builder.connect().await.unwrap();
+        assert_eq!(client.status().model_version, Some(1));
+        for _ in 0..50 {
+            assert_eq!(client.rank_features(&ACTIONS).unwrap().action(), 1);
+        }
+        client.close().await;
+    }
+    // A kept notice is checked like any other.
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("plain_reports\\\":false"));
+    let changed = text.replace("plain_reports\\\":false", "plain_reports\\\":true");
+    std::fs::write(&path, changed).unwrap();
+    let refused = offline().state_file(&path).connect().await.map(drop);
+    assert!(matches!(refused, Err(ClientError::Envelope(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn before_the_first_model_the_default_action_or_any() {
+    let server = Server::start(Shape::default()).await;
+    let client = server.client().default_action(1).connect().await.unwrap();
+    for _ in 0..50 {
+        assert_eq!(client.rank_features(&ACTIONS).unwrap().action(), 1);
+    }
+    let few = client.rank_features(&ACTIONS[..1]).unwrap();
+    assert_eq!(few.action(), 0);
+    assert_eq!(few.problem(), Some(&Problem::DefaultAction { default: 1, actions: 1 }));
+    let client = server.client().connect().await.unwrap();
+    let actions: Vec<usize> =
+        (0..50).map(|_| client.rank_features(&ACTIONS).unwrap().action()).collect();
+    // Both occur, but for a chance of 2^-49.
+    assert!(actions.contains(&0) && actions.contains(&1));
+}
+
+/// n = 20,000 decisions with a share of 0.2. Hoeffding: a share is off by more than 0.025 with probability at most 2 exp(-2 n 0.025^2) < 3e-11; among the held out
+/// (at least 3,500) a uniform choice of 2 is off by more than 0.06 with probability below 3e-11. It must catch a share of 0.15 or 0.25.
+#[tokio::test]
+async fn the_hold_out_share_is_as_configured_and_uniform() {
+    let server = Server::start(Shape::default()).await;
+    let client = server.client().hold_out(0.2).connect().await.unwrap();
+    let parts = server.world().parts(1, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    client.refresh().await.unwrap();
+    let (n, mut held, mut second) = (20_000, 0, 0);
+    for _ in 0..n {
+        let decision = client.rank_features(&ACTIONS).unwrap();
+        if decision.held_out() {
+            held += 1;
+            second += decision.action();
+        } else {
+            assert_eq!(decision.action(), 0);
+        }
+    }
+    assert!((f64::from(held) / f64::from(n) - 0.2).abs() < 0.025, "{held}");
+    assert!((second as f64 / f64::from(held) - 0.5).abs() < 0.06, "{second} of {held}");
+    let none = server.client().connect().await.unwrap();
+    assert!((0..1000).all(|_| !none.rank_features(&ACTIONS).unwrap().held_out()));
+}
+
+fn map(values: &str) -> FeatureMap {
+    let text = format!(
+        r#"{{"context_bound": 1.0, "context": [], "action": [{{"name": "topic", "kind": "category", "values": {values}}}]}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn topic(name: &str) -> Fields {
+    Fields::from([("topic".to_owned(), Value::Text(name.to_owned()))])
+}
+
+#[tokio::test]
+async fn named_fields_go_through_the_feature_map() {
+    let server = Server::start(Shape::default()).await;
+    let wide = server.client().features(map(r#"["a", "b", "c"]"#)).connect().await.map(drop);
+    assert_eq!(wide, Err(ClientError::FeatureMap));
+    let bare = server.client().connect().await.unwrap();
+    let refused = bare.rank(&Fields::new(), &[topic("a")]).map(drop);
+    assert_eq!(refused, Err(ClientError::NoFeatureMap));
+
+    let client = server.client().features(map(r#"["a", "b"]"#)).connect().await.unwrap();
+    let parts = server.world().parts(1, [0.0, 1.0]);
+    server.world().publish_parts(&parts);
+    client.refresh().await.unwrap();
+    let decision = client.rank(&Fields::new(), &[topic("a"), topic("b")]).unwrap();
+    assert_eq!((decision.action(), decision.problem()), (1, None));
+    let decision = client.rank(&Fields::new(), &[topic("b"), topic("x"), topic("y")]).unwrap();
+    assert_eq!(decision.action(), 0);
+    let unknown = vec![FieldProblem::UnknownCategory("topic".to_owned())];
+    assert_eq!(decision.problem(), Some(&Problem::Fields(unknown)));
+    assert!(!format!("{decision:?} {:?}", decision.problem()).contains('x'));
+}
+
+#[tokio::test]
+async fn models_come_by_themselves() {
+    let server = Server::start(Shape::default()).await;
+    let parts = server.world().parts(3, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    let client = server.client().connect().await.unwrap();
+    until("a model", || client.status().model_version == Some(3)).await;
+}
+
+#[test]
+fn a_blocking_client_does_the_same() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start(Shape::default()));
+    let parts = server.world().parts(1, [0.0, 1.0]);
+    server.world().publish_parts(&parts);
+    let client: blocking::Client = server.client().connect_blocking().unwrap();
+    client.refresh().unwrap();
+    let decision = client.rank_features(&ACTIONS).unwrap();
+    assert_eq!(decision.action(), 1);
+    client.flush();
+    assert_eq!(client.status().reports_sent, 1);
+    assert_eq!(server.world().opened.len(), 1);
+    assert_eq!(client.status().phase, Phase::Done);
+    client.close();
+}

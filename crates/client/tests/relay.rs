@@ -1,0 +1,128 @@
+//! R19: with a relay in front, the shuffler sees no device and the relay no report.
+
+mod common;
+
+use std::{
+    io::Cursor,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use bhttp::{Message, Mode};
+use common::{ACTIONS, Server, Shape, serve};
+use incrowd_client::ClientError;
+use ohttp::{
+    KeyConfig, SymmetricSuite,
+    hpke::{Aead, Kdf, Kem},
+};
+
+/// A relay with the gateway behind it in one: what came in, the keys it hands out, and where it sends what it opens.
+struct Relay {
+    gateway: ohttp::Server,
+    keys: Vec<u8>,
+    target: String,
+    seen: Vec<Vec<u8>>,
+}
+
+type Shared = State<Arc<Mutex<Relay>>>;
+
+fn gateway() -> (ohttp::Server, Vec<u8>) {
+    let suites = vec![SymmetricSuite::new(Kdf::HkdfSha256, Aead::ChaCha20Poly1305)];
+    let config = KeyConfig::new(1, Kem::X25519Sha256, suites).unwrap();
+    let keys = KeyConfig::encode_list(&[&config]).unwrap();
+    (ohttp::Server::new(config).unwrap(), keys)
+}
+
+async fn forward(state: Shared, headers: HeaderMap, body: Bytes) -> Response {
+    assert_eq!(headers["content-type"], "message/ohttp-req");
+    assert!(!headers.contains_key("authorization") && !headers.contains_key("user-agent"));
+    let (request, seal, target) = {
+        let mut relay = state.0.lock().unwrap();
+        relay.seen.push(body.to_vec());
+        let Ok((request, seal)) = relay.gateway.decapsulate(&body) else {
+            return StatusCode::BAD_REQUEST.into_response();
+        };
+        (request, seal, relay.target.clone())
+    };
+    let request = Message::read_bhttp(&mut Cursor::new(request)).unwrap();
+    let control = request.control();
+    let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+    let method = text(control.method()).parse().unwrap();
+    let url = format!("{target}{}", text(control.path()));
+    let mut inner = reqwest::Client::new().request(method, url).body(request.content().to_vec());
+    for field in request.header().iter() {
+        inner = inner.header(field.name(), field.value());
+    }
+    let answer = inner.send().await.unwrap();
+    let status = answer.status().as_u16();
+    let mut message = Message::response(bhttp::StatusCode::try_from(status).unwrap());
+    if let Some(signature) = answer.headers().get("incrowd-signature") {
+        message.put_header("incrowd-signature", signature.as_bytes());
+    }
+    message.write_content(answer.bytes().await.unwrap());
+    let mut bytes = Vec::new();
+    message.write_bhttp(Mode::KnownLength, &mut bytes).unwrap();
+    ([("content-type", "message/ohttp-res")], seal.encapsulate(&bytes).unwrap()).into_response()
+}
+
+async fn start(server: &Server) -> (String, Arc<Mutex<Relay>>) {
+    // Whoever uses the plain `reqwest::Client` in this test needs a provider for the process; the client brings its own.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (gateway_keys, keys) = gateway();
+    server.world().gateway = Some((gateway_keys.clone(), keys.clone()));
+    let target = server.url.clone();
+    let relay = Arc::new(Mutex::new(Relay { gateway: gateway_keys, keys, target, seen: vec![] }));
+    let app = Router::new()
+        .route(
+            "/ohttp-keys",
+            get(|state: Shared| async move { state.0.lock().unwrap().keys.clone() }),
+        )
+        .route("/", post(forward))
+        .with_state(Arc::clone(&relay));
+    (serve(app).await, relay)
+}
+
+#[tokio::test]
+async fn r19_a_report_goes_through_the_relay_unread() {
+    let server = Server::start(Shape::default()).await;
+    let (url, relay) = start(&server).await;
+    let client = server.client().relay(url).connect().await.unwrap();
+    let _ = client.rank_features(&ACTIONS).unwrap();
+    client.flush().await;
+    assert_eq!(client.status().reports_sent, 1, "{:?}", client.status());
+    let arrivals = server.arrivals();
+    assert_eq!(arrivals.len(), 1);
+    assert_eq!(arrivals[0].token.as_deref(), Some("Bearer device"));
+    let id = hex::decode(&arrivals[0].path).unwrap();
+    let seen = &relay.lock().unwrap().seen;
+    assert_eq!(seen.len(), 3, "notice, round and report");
+    assert!(!seen.iter().any(|body| body.windows(16).any(|window| window == id)));
+}
+
+#[tokio::test]
+async fn r19_a_relay_with_keys_of_its_own_is_refused() {
+    let server = Server::start(Shape::default()).await;
+    let (url, relay) = start(&server).await;
+    // It could tell this device from others, or read its requests.
+    let (own, keys) = gateway();
+    {
+        let mut relay = relay.lock().unwrap();
+        (relay.gateway, relay.keys) = (own, keys);
+    }
+    let refused = server.client().relay(&url).connect().await.map(drop);
+    assert_eq!(refused, Err(ClientError::GatewayKeys));
+    server.world().gateway = None;
+    let refused = server.client().relay(&url).connect().await.map(drop);
+    assert_eq!(refused, Err(ClientError::GatewayKeys));
+    // A configuration without a suite that anyone knows is refused, not a panic.
+    relay.lock().unwrap().keys[40] = 3;
+    let refused = server.client().relay(&url).connect().await.map(drop);
+    assert!(matches!(refused, Err(ClientError::Oblivious(..))), "{refused:?}");
+}
