@@ -1,6 +1,6 @@
 //! What all routers share: bounded bodies, tokens, signed documents, errors as problems.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -55,6 +55,23 @@ impl<S: Send + Sync> FromRequest<S> for Content {
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err(Problem::new(Kind::BadRequest, "the body broke off")),
         }
+    }
+}
+
+/// The content type of a request, empty if there is none.
+pub(crate) struct ContentType(Option<HeaderValue>);
+
+impl ContentType {
+    pub fn is(&self, kind: &str) -> bool {
+        self.0.as_ref().is_some_and(|found| found == kind)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ContentType {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.headers.get(header::CONTENT_TYPE).cloned()))
     }
 }
 

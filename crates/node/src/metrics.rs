@@ -109,11 +109,8 @@ fn label(task: &TaskId) -> TaskLabel {
 
 impl Metrics {
     /// Counts reports that had one outcome: `counted`, `duplicate`, or a problem's name.
-    pub(crate) fn outcome(&self, task: &TaskId, outcome: &'static str, reports: u64) {
-        if reports > 0 {
-            let label = OutcomeLabel { task: task.to_string(), outcome };
-            self.reports.get_or_create(&label).inc_by(reports);
-        }
+    pub(crate) fn outcomes(&self, task: &TaskId, outcome: &'static str) -> Counter {
+        self.reports.get_or_create_owned(&OutcomeLabel { task: task.to_string(), outcome })
     }
 
     pub(crate) fn certified(&self, task: &TaskId, certificate: &Certificate) {

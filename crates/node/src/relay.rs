@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::State,
-    http::{HeaderMap, header},
+    http::header,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
-    http::{Content, finished},
+    http::{Content, ContentType, finished},
     listener::Listener,
     problem::{Kind, Problem},
     shuffler::{OHTTP_ANSWER, OHTTP_KEYS, OHTTP_REQUEST},
@@ -111,10 +111,10 @@ impl RunningRelay {
 /// Only the body goes on: no header of the sender does.
 async fn carry(
     State(relay): State<Arc<Relay>>,
-    headers: HeaderMap,
+    kind: ContentType,
     Content(body): Content,
 ) -> Result<Response, Problem> {
-    if headers.get(header::CONTENT_TYPE).is_none_or(|found| found != OHTTP_REQUEST) {
+    if !kind.is(OHTTP_REQUEST) {
         let rule = format!("the content type must be {OHTTP_REQUEST}");
         return Err(Problem::new(Kind::UnsupportedType, rule));
     }

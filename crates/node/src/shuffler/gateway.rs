@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, Request, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bhttp::{Message, Mode};
@@ -22,7 +22,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Shuffler;
 use crate::{
     ServiceError,
-    http::{Content, Guard},
+    http::{Content, ContentType, Guard},
     openapi::Binary,
     problem::{Kind, Problem, ProblemBody},
     tokens::Role,
@@ -96,10 +96,10 @@ async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     security(("relay" = [])))]
 async fn gateway(
     State(inner): State<Inner>,
-    headers: HeaderMap,
+    kind: ContentType,
     Content(body): Content,
 ) -> Result<Response, Problem> {
-    if headers.get(header::CONTENT_TYPE).is_none_or(|found| found != REQUEST) {
+    if !kind.is(REQUEST) {
         return Err(Problem::new(
             Kind::UnsupportedType,
             format!("the content type must be {REQUEST}"),

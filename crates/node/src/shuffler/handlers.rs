@@ -23,7 +23,7 @@ use super::{
     gateway, unavailable,
 };
 use crate::{
-    http::{Content, Guard, PathOf, QueryOf, Signed, task_id, wait},
+    http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
     openapi::Binary,
     problem::{Kind, Problem, ProblemBody},
     store::{Receipt, Upload},
@@ -103,12 +103,12 @@ async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
     peer: Option<Extension<ConnectInfo<SocketAddr>>>,
-    headers: HeaderMap,
+    kind: ContentType,
     Content(body): Content,
 ) -> Result<StatusCode, Problem> {
     let served = shuffler.served(&task_id(&task)?)?;
     let id = report_id(&id)?;
-    let sealed = shape(&headers, served, PLAIN, SEALED)?;
+    let sealed = is_sealed(&kind, served, PLAIN, SEALED)?;
     shuffler.within_rate(served, 1, peer.map(|Extension(ConnectInfo(peer))| peer.ip()))?;
     let report = shuffler.decode(served, sealed, &body).and_then(|report| {
         if report.id() == id {
@@ -118,7 +118,7 @@ async fn put_report(
         }
     });
     let report = report.inspect_err(|problem| {
-        shuffler.metrics.outcome(&served.task.id(), problem.kind.name(), 1);
+        shuffler.metrics.outcomes(&served.task.id(), problem.kind.name()).inc();
     })?;
     let receipts = shuffler.count(served, vec![report]).await?;
     match receipts.first() {
@@ -162,11 +162,11 @@ async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
     peer: Option<Extension<ConnectInfo<SocketAddr>>>,
-    headers: HeaderMap,
+    kind: ContentType,
     Content(body): Content,
 ) -> Result<Json<BulkAnswer>, Problem> {
     let id = task_id(&task)?;
-    let sealed = shape(&headers, shuffler.served(&id)?, PLAIN_MANY, SEALED_MANY)?;
+    let sealed = is_sealed(&kind, shuffler.served(&id)?, PLAIN_MANY, SEALED_MANY)?;
     let number = split_reports(&body)?.len();
     let peer = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
     shuffler.within_rate(shuffler.served(&id)?, number, peer)?;
@@ -260,11 +260,8 @@ impl Shuffler {
     ) -> Result<(), Problem> {
         let Some(reports) = NonZeroU32::new(reports as u32) else { return Ok(()) };
         let limited = |seconds: u64| {
-            self.metrics.outcome(
-                &served.task.id(),
-                Kind::RateLimited.name(),
-                u64::from(reports.get()),
-            );
+            let counter = self.metrics.outcomes(&served.task.id(), Kind::RateLimited.name());
+            counter.inc_by(u64::from(reports.get()));
             Problem::new(Kind::RateLimited, "more reports a second than this service takes")
                 .retry_after(seconds)
         };
@@ -324,7 +321,7 @@ impl Shuffler {
             match self.decode(served, sealed, bytes) {
                 Ok(report) => reports.push((index, report)),
                 Err(problem) => {
-                    self.metrics.outcome(task, problem.kind.name(), 1);
+                    self.metrics.outcomes(task, problem.kind.name()).inc();
                     refused.push((index, problem));
                 }
             }
@@ -340,7 +337,7 @@ impl Shuffler {
             return Ok(Vec::new());
         }
         let receipts = self.queue.accept(Upload { task, reports }).await.map_err(|_| {
-            self.metrics.outcome(&task, Kind::Unavailable.name(), number);
+            self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
             unavailable()
         })?;
         let (mut counted, mut duplicate) = (0, 0);
@@ -349,23 +346,26 @@ impl Shuffler {
                 Receipt::Counted => counted += 1,
                 Receipt::Duplicate => duplicate += 1,
                 Receipt::Refused(refusal) => {
-                    self.metrics.outcome(&task, Problem::from(refusal).kind.name(), 1);
+                    self.metrics.outcomes(&task, Problem::from(refusal).kind.name()).inc();
                 }
             }
         }
-        self.metrics.outcome(&task, "counted", counted);
-        self.metrics.outcome(&task, "duplicate", duplicate);
+        served.counted.inc_by(counted);
+        served.duplicate.inc_by(duplicate);
         Ok(receipts)
     }
 }
 
-/// Whether an upload is sealed.
-fn shape(headers: &HeaderMap, served: &Served, plain: &str, sealed: &str) -> Result<bool, Problem> {
-    let found =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if found == sealed {
+/// Whether an upload is sealed, if it may be as it is.
+fn is_sealed(
+    kind: &ContentType,
+    served: &Served,
+    plain: &str,
+    sealed: &str,
+) -> Result<bool, Problem> {
+    if kind.is(sealed) {
         Ok(true)
-    } else if found != plain {
+    } else if !kind.is(plain) {
         let rule = format!("the content type must be {sealed} or {plain}");
         Err(Problem::new(Kind::UnsupportedType, rule))
     } else if served.task.config().policy().plain_reports() {

@@ -18,6 +18,7 @@ use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLim
 use incrowd_envelope::Document;
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Mechanism, RoundNotice, Task, TaskId, TaskNotice};
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::openapi::OpenApi;
@@ -55,6 +56,8 @@ struct Served {
     task: Arc<Task>,
     certificate: Certificate,
     progress: watch::Receiver<Progress>,
+    counted: Counter,
+    duplicate: Counter,
     notice: RwLock<Signed>,
     /// The newest notice of the round, with the round it is about.
     round: Mutex<Option<(Option<u32>, Signed)>>,
@@ -101,8 +104,12 @@ impl Shuffler {
         let mut served = HashMap::new();
         for (task, certificate, progress) in opened {
             let notice = notice(&task, &certificate, &keys, gateway.as_ref(), model_url.as_ref());
+            let outcome = |outcome| metrics.outcomes(&task.id(), outcome);
+            let (counted, duplicate) = (outcome("counted"), outcome("duplicate"));
             let (notice, round) = (RwLock::new(notice), Mutex::new(None));
-            served.insert(task.id(), Served { task, certificate, progress, notice, round });
+            let id = task.id();
+            let one = Served { task, certificate, progress, counted, duplicate, notice, round };
+            served.insert(id, one);
         }
         let (queue, writer) = Queue::start(store.clone(), watched, metrics.clone());
         let HttpLimits { reports_per_second, reports_per_second_per_peer, .. } = config.http;
