@@ -1,0 +1,102 @@
+//! The client and the real services: a batch of devices, one of them behind a relay, makes a model that a new device ranks with.
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use incrowd_client::{Builder, Client, Limits};
+use incrowd_node::{
+    KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, Role, Roles, Tokens,
+};
+use incrowd_protocol::TaskId;
+
+const TASK: &str = r#"
+[mechanism]
+dimension = 2
+context_bound = 1.0
+schedule = [{ rounds = 2, size = 4, bits = 1, flip = "1/2" }]
+grace = 0
+central_delta = 1e-6
+participations = 1
+honest_fraction = 1.0
+"#;
+
+const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A node with a task of batches of four, and the tokens of devices and relays.
+fn node(data: &Path) -> (Node, String, String) {
+    let file = data.join("task.toml");
+    std::fs::write(&file, TASK).unwrap();
+    Keys::create(&data.join("shuffler.keys"), KeyRole::Shuffler).unwrap();
+    let mut tokens = Tokens::default();
+    let device = tokens.add(Role::Device).unwrap().to_string();
+    let relay = tokens.add(Role::Relay).unwrap().to_string();
+    tokens.save(&data.join("tokens.toml")).unwrap();
+    let limits = NodeLimits {
+        epsilon_local: 100.0,
+        epsilon_central: 100.0,
+        smallest_batch: 1,
+        ..NodeLimits::default()
+    };
+    let config = NodeConfig {
+        listen: FREE,
+        admin_listen: FREE,
+        data: data.to_owned(),
+        tasks: vec![file],
+        limits,
+        ..NodeConfig::default()
+    };
+    (Node::start(&config, Roles::Both).unwrap(), device, relay)
+}
+
+fn builder(url: &str, task: TaskId, token: &str) -> Builder {
+    Client::builder(url, task)
+        .token(token)
+        .reward_window(Duration::from_millis(50))
+        .jitter(Duration::from_millis(50))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_report_through_the_real_services_and_rank_with_the_model_they_made() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, token, relay_token) = node(data.path());
+    let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
+    let relay = Relay::new(&url, &relay_token, None).unwrap().listen(FREE, None, false).unwrap();
+
+    let strict =
+        builder(&url, task, &token).limits(Limits { epsilon_local: 1.0, epsilon_central: None });
+    assert!(strict.connect().await.unwrap_err().to_string().contains("epsilon"));
+
+    let arms = [[0.9, 0.0], [0.0, 0.9]];
+    let mut devices = Vec::new();
+    for number in 0..4 {
+        let mut builder = builder(&url, task, &token);
+        if number == 0 {
+            builder = builder.relay(format!("http://{}", relay.address()));
+        }
+        let client = builder.connect().await.unwrap();
+        let decision = client.rank_features(&arms).unwrap();
+        decision.reward(1.0).unwrap();
+        devices.push(client);
+    }
+    for client in &devices {
+        client.flush().await;
+        assert_eq!(client.status().reports_sent, 1, "{:?}", client.status());
+    }
+    let newcomer = builder(&url, task, &token).connect().await.unwrap();
+    for _ in 0..200 {
+        newcomer.refresh().await.unwrap();
+        if newcomer.status().model_version == Some(1) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(newcomer.status().model_version, Some(1));
+    assert!(newcomer.rank_features(&arms).unwrap().problem().is_none());
+    newcomer.flush().await;
+    assert_eq!(newcomer.status().round, Some(2), "the four made a batch, the fifth is in the next");
+    for client in devices {
+        client.close().await;
+    }
+    newcomer.close().await;
+    relay.stop().await;
+    node.stop().await;
+}
