@@ -19,7 +19,7 @@ use std::{
 
 use axum::{Router, http::StatusCode, routing::any};
 use incrowd_envelope::{OpeningKey, seal};
-use incrowd_node::{Limits, Node, NodeConfig, Roles};
+use incrowd_node::{Limits, Node, NodeConfig, Roles, Signals};
 use incrowd_protocol::{KeyState, Mechanism, ReportId, SealingKey, TaskId, TaskNotice};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -82,7 +82,7 @@ fn node(data: &Path, grace: &str, size: &str) {
         println!("listening on {}", node.address());
         println!("task {}", node.tasks().next().unwrap());
         println!("token {}", node.new_tokens()[0].1.as_str());
-        node.run().await.unwrap();
+        node.run(Signals::listen().unwrap()).await;
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    fs,
     net::{SocketAddr, TcpListener},
     path::Path,
     process::ExitCode,
@@ -11,7 +12,7 @@ use incrowd_node::{
     Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
 };
 use incrowd_privacy::shown;
-use incrowd_protocol::VerificationKeys;
+use incrowd_protocol::{Task, VerificationKeys};
 
 use crate::{runtime, service};
 
@@ -166,16 +167,26 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
             Err(error) => return findings.bad(error.to_string()),
         },
     };
-    let url = format!("{}/openapi.json", config.bandit.shuffler_url.trim_end_matches('/'));
-    let asked = runtime().and_then(|runtime| {
-        runtime.block_on(async {
-            let client = incrowd_node::http_client(None)?;
-            Ok(client.get(url).bearer_auth(token.as_str()).send().await?.status().as_u16())
-        })
-    });
-    match asked {
-        Ok(200) => findings.good("the shuffler answers"),
-        Ok(status) => findings.bad(format!("the shuffler answers with status {status}")),
-        Err(error) => findings.bad(format!("the shuffler does not answer: {error}")),
+    for task in config.tasks.iter().filter_map(|path| load_task(path, None).ok()) {
+        match ask(config, &token, &task) {
+            Ok(200 | 202 | 410) => {
+                findings.good(format!("the shuffler has releases of {}", task.id()))
+            }
+            Ok(401 | 403) => findings.bad("the shuffler refuses the token in bandit.token_file"),
+            Ok(404) => findings.bad(format!("the shuffler does not have task {}", task.id())),
+            Ok(status) => findings.bad(format!("the shuffler answers with status {status}")),
+            Err(error) => findings.bad(format!("the shuffler does not answer: {error}")),
+        }
     }
+}
+
+/// The status of the first thing that a bandit asks for.
+fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<u16, Box<dyn Error>> {
+    let base = config.bandit.shuffler_url.trim_end_matches('/');
+    let url = format!("{base}/v1/tasks/{}/releases/1", task.id());
+    let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
+    runtime()?.block_on(async {
+        let client = incrowd_node::http_client(ca.as_deref())?;
+        Ok(client.get(url).bearer_auth(token).send().await?.status().as_u16())
+    })
 }

@@ -3,7 +3,7 @@
 use std::{error::Error, fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_node::{LogFormat, Relay, TlsConfig, init_log, read_token};
+use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, read_token};
 
 use crate::runtime;
 
@@ -47,10 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tls = arguments.tls_certificate.clone().zip(arguments.tls_key.clone());
     let tls = tls.map(|(certificate, key)| TlsConfig { certificate, key });
     runtime()?.block_on(async {
+        let signals = Signals::listen()?;
         let relay = Relay::new(&arguments.gateway, &token, ca.as_deref())?;
         let running = relay.listen(arguments.listen, tls.as_ref(), arguments.allow_plain_http)?;
         out!("listening on {}", running.address());
-        running.run().await?;
+        running.run(signals).await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use incrowd_node::{Layers, LogFormat, Node, Roles, init_log};
+use incrowd_node::{Layers, LogFormat, Node, Roles, Signals, init_log};
 use serde::Serialize;
 
 use crate::{Output, runtime};
@@ -104,6 +104,7 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
     let config = arguments.layers()?.config()?;
     init_log(config.log)?;
     runtime()?.block_on(async {
+        let signals = Signals::listen()?;
         let node = Node::start(&config, roles)?;
         for (role, token) in node.new_tokens() {
             eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
@@ -114,7 +115,7 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
         for task in node.tasks() {
             out!("task {task}");
         }
-        node.run().await?;
+        node.run(signals).await;
         Ok(ExitCode::SUCCESS)
     })
 }

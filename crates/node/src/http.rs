@@ -15,7 +15,7 @@ use incrowd_envelope::{Document, SigningKey};
 use incrowd_protocol::TaskId;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{
     HttpLimits, Metrics,
@@ -122,6 +122,25 @@ pub(crate) fn wait(seconds: Option<u64>) -> Result<Duration, Problem> {
     }
 }
 
+/// Ends the waiting of open requests: the process is told to stop, and they would hold it up.
+#[derive(Default)]
+pub(crate) struct Stopping(watch::Sender<bool>);
+
+impl Stopping {
+    pub fn now(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Waits until something happens, the time is over, or the process is to stop. Which it was is for the caller to see.
+    pub async fn or(&self, happened: impl Future, time: Duration) {
+        let mut stopping = self.0.subscribe();
+        tokio::select! {
+            _ = tokio::time::timeout(time, happened) => {}
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+    }
+}
+
 /// Bytes that everyone gets the same, with their signature and name.
 #[derive(Debug, Clone)]
 pub(crate) struct Signed {
@@ -204,7 +223,7 @@ impl Guard {
                 Err(Problem::new(Kind::Unauthorized, "the token is not one of this service's"))
             }
             (Verdict::Known(found), Some(role)) if found != role => {
-                let detail = format!("this needs the token of a {}", role.name());
+                let detail = format!("this needs a token of the role {}", role.name());
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
@@ -227,12 +246,16 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
 /// Puts around a finished router what every listener has: limits, problems for unknown paths, counted answers.
 pub(crate) fn finished(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
     let busy = Arc::new(Semaphore::new(limits.concurrent_requests));
+    with_problems(router).layer(middleware::from_fn_with_state((limits, busy, metrics), around))
+}
+
+/// Answers what the router does not have with problems.
+pub(crate) fn with_problems(router: Router) -> Router {
     router
         .fallback(async || Problem::new(Kind::NotFound, "there is no such path"))
         .method_not_allowed_fallback(async || {
             Problem::new(Kind::MethodNotAllowed, "the header allow names the methods of this path")
         })
-        .layer(middleware::from_fn_with_state((limits, busy, metrics), around))
 }
 
 async fn around(

@@ -54,6 +54,7 @@ pub enum LimitError {
 
 impl Limits {
     /// The certificate of a task, computed here and now, if it is within the limits.
+    #[allow(clippy::neg_cmp_op_on_partial_ord)]
     pub fn admit(&self, task: &Task) -> Result<Certificate, LimitError> {
         let certificate = certify(task.mechanism())?;
         let exceeded = |what, found: f64, limit: f64, key| LimitError::Exceeded {

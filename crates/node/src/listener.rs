@@ -43,15 +43,16 @@ impl Listener {
         let handle = Handle::new();
         let server = axum_server::from_tcp(socket).map_err(failed)?.handle(handle.clone());
         let headers = Duration::from_secs(limits.header_seconds);
+        // HTTP/1.1 only: to find out which version it is, the first bytes would be waited for without a limit.
         let running = if let Some(tls) = tls {
             let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(tls))
                 .handshake_timeout(headers)
                 .acceptor(NoDelayAcceptor::new());
-            let mut server = server.acceptor(acceptor);
+            let mut server = server.acceptor(acceptor).http1_only();
             server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(headers);
             tokio::spawn(server.serve(service))
         } else {
-            let mut server = server.acceptor(NoDelayAcceptor::new());
+            let mut server = server.acceptor(NoDelayAcceptor::new()).http1_only();
             server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(headers);
             tokio::spawn(server.serve(service))
         };

@@ -1,17 +1,14 @@
 //! A running node: one role or both, its listeners, and how it ends.
 
 use std::{
-    fs, io,
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -21,6 +18,7 @@ use crate::{
     listener::Listener,
     openapi::described,
     shuffler::Shuffler,
+    signals::{Signals, Told},
     store::{SqliteBanditStore, SqliteShufflerStore},
     tls,
     tokens::{Role, Tokens},
@@ -97,6 +95,7 @@ pub struct Node {
 impl Node {
     /// Starts everything, or says what is missing. Both roles together make their own keys and tokens when there are none.
     pub fn start(config: &NodeConfig, roles: Roles) -> Result<Self, ServiceError> {
+        let config = &config.clone().check()?;
         let failed = |error| ServiceError::File { path: config.data.clone(), error };
         fs::create_dir_all(&config.data).map_err(failed)?;
         let files = Files::of(&config.data);
@@ -169,7 +168,7 @@ impl Node {
             router = router.merge(routes);
             api.merge(described);
         }
-        let router = finished(described(router, api), config.http, metrics.clone());
+        let router = finished(described(router, api, &tokens), config.http, metrics.clone());
         let listener = Listener::start(config.listen, router, tls.clone(), config.http)?;
         let admin = admin::router(shuffler.clone(), bandit.clone(), &tokens, config.http, metrics);
         let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;
@@ -221,28 +220,22 @@ impl Node {
     }
 
     /// Runs until SIGTERM or SIGINT; SIGHUP reads the keys again. Then ends gracefully.
-    pub async fn run(self) -> io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hangup.recv() => match self.reload_keys() {
-                    Ok(()) => tracing::info!("keys are read again"),
-                    Err(error) => tracing::error!(%error, "the keys stay as they were"),
-                },
+    pub async fn run(self, mut signals: Signals) {
+        while let Told::Reload = signals.next().await {
+            match self.reload_keys() {
+                Ok(()) => tracing::info!("keys are read again"),
+                Err(error) => tracing::error!(%error, "the keys stay as they were"),
             }
         }
         tracing::info!("stopping: no new requests, open ones end");
         self.stop().await;
-        Ok(())
     }
 
     /// Takes no new requests, lets the open ones end, commits what is waiting. An unfinished batch stays in the store, unreleased.
     pub async fn stop(mut self) {
         self.collectors.shutdown().await;
+        self.shuffler.iter().for_each(|shuffler| shuffler.stopping.now());
+        self.bandit.iter().for_each(|bandit| bandit.stopping.now());
         self.listener.stop().await;
         self.admin.stop().await;
         if let Some(shuffler) = self.shuffler {

@@ -1,15 +1,21 @@
 //! The description of a role's API, generated from its handlers.
 
+use std::sync::Arc;
+
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 use utoipa::{
-    ToSchema,
+    PartialSchema, ToSchema,
     openapi::{
         Components, Info, OpenApi,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
 };
 
-use crate::tokens::Role;
+use crate::{
+    http::Guard,
+    problem::ProblemBody,
+    tokens::{Role, Tokens},
+};
 
 /// A body of bytes.
 #[derive(ToSchema)]
@@ -18,11 +24,12 @@ use crate::tokens::Role;
 pub(crate) struct Binary(Vec<u8>);
 
 /// Adds what handlers do not say, and serves the description at `/openapi.json`.
-pub(crate) fn described(router: Router, mut api: OpenApi) -> Router {
+pub(crate) fn described(router: Router, mut api: OpenApi, tokens: &Arc<Tokens>) -> Router {
     api.info = Info::new("incrowd", env!("CARGO_PKG_VERSION"));
     let components = api.components.get_or_insert_with(Components::new);
+    components.schemas.insert(ProblemBody::name().into_owned(), ProblemBody::schema());
     for role in Role::ALL {
-        let description = format!("The token of a {}", role.name());
+        let description = format!("A token of the role {}", role.name());
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .description(Some(description))
@@ -31,5 +38,5 @@ pub(crate) fn described(router: Router, mut api: OpenApi) -> Router {
     }
     let text = api.to_json().unwrap_or_default();
     let serve = async move || ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    router.route("/openapi.json", get(serve))
+    router.merge(Guard::everyone(tokens).protect(Router::new().route("/openapi.json", get(serve))))
 }

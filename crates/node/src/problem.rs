@@ -1,5 +1,7 @@
 //! Errors as RFC 9457 problem details. `docs/problems.md` explains each type.
 
+use std::collections::BTreeMap;
+
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
@@ -8,8 +10,13 @@ use axum::{
 use incrowd_envelope::EnvelopeError;
 use incrowd_shuffler::Refusal;
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{
+    IntoResponses, ToSchema,
+    openapi::{ContentBuilder, Ref, RefOr, Response as Described, ResponseBuilder},
+};
 
+/// What every problem is, as a content type.
+const CONTENT: &str = "application/problem+json";
 const BASE: &str = "https://github.com/incrowd/incrowd/blob/main/docs/problems.md#";
 
 /// The kinds of problems: stable names, each with one status.
@@ -203,7 +210,7 @@ impl IntoResponse for Problem {
         };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
@@ -237,4 +244,47 @@ impl From<EnvelopeError> for Problem {
         };
         Self::new(kind, error.to_string())
     }
+}
+
+/// Declares which problems a request may end with, for the description of the API.
+macro_rules! problems {
+    ($($(#[$doc:meta])* $name:ident: $($kind:ident)*;)*) => { $(
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> BTreeMap<String, RefOr<Described>> {
+                described(&[$(Kind::$kind),*])
+            }
+        }
+    )* };
+}
+
+problems! {
+    /// Of a request for what everyone may see.
+    ReadProblems: BadRequest Unauthorized NotFound Unavailable;
+    /// Of the bandit's request for a release.
+    ReleaseProblems: BadRequest Unauthorized Forbidden NotFound Finished Unavailable;
+    /// Of an upload of one report.
+    UploadProblems: BadRequest Unauthorized Forbidden NotFound Timeout Late Early OtherLaw Finished TooLarge UnsupportedType SealedOnly
+        InvalidReport OtherId UnknownKey CannotOpen RateLimited Unavailable;
+    /// Of an upload of many, where each report has its own problem in the answer.
+    BulkProblems: BadRequest Unauthorized Forbidden NotFound Timeout TooLarge UnsupportedType SealedOnly RateLimited Unavailable;
+    /// Of an encapsulated request.
+    GatewayProblems: BadRequest Unauthorized Forbidden Timeout TooLarge UnsupportedType Gateway Unavailable;
+}
+
+/// One response for each status, which names the problems that have it.
+fn described(kinds: &[Kind]) -> BTreeMap<String, RefOr<Described>> {
+    let mut titles: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for kind in kinds {
+        let (status, name, title) = kind.parts();
+        titles.entry(status.as_u16()).or_default().push(format!("{title} ({name})"));
+    }
+    let response = |(status, titles): (u16, Vec<String>)| {
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        let response = ResponseBuilder::new().description(titles.join("; ")).content(CONTENT, body);
+        (status.to_string(), response.build().into())
+    };
+    titles.into_iter().map(response).collect()
 }

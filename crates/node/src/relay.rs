@@ -1,6 +1,6 @@
 //! A minimal Oblivious HTTP relay: carries encapsulated requests to one gateway and tells it nothing about who sent them.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,14 +10,13 @@ use axum::{
     routing::{get, post},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
     http::{Content, ContentType, finished},
     listener::Listener,
     problem::{Kind, Problem},
     shuffler::{OHTTP_ANSWER, OHTTP_KEYS, OHTTP_REQUEST},
+    signals::{Signals, Told},
     tls,
 };
 
@@ -91,15 +90,10 @@ impl RunningRelay {
     }
 
     /// Runs until SIGTERM or SIGINT, and ends gracefully.
-    pub async fn run(self) -> io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+    pub async fn run(self, mut signals: Signals) {
+        // There is nothing to read again.
+        while let Told::Reload = signals.next().await {}
         self.stop().await;
-        Ok(())
     }
 
     /// Takes no new requests and lets the open ones end.

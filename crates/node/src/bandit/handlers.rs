@@ -13,7 +13,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::BanditServer;
 use crate::{
     http::{Guard, PathOf, QueryOf, task_id, wait},
-    problem::{Kind, Problem, ProblemBody},
+    problem::{Kind, Problem, ReadProblems},
 };
 
 pub(super) fn router(bandit: &Arc<BanditServer>) -> (Router, OpenApi) {
@@ -25,6 +25,7 @@ pub(super) fn router(bandit: &Arc<BanditServer>) -> (Router, OpenApi) {
 #[into_params(parameter_in = Query)]
 struct After {
     /// Version the caller has: only a newer model is of interest.
+    #[param(format = "uint64")]
     after: Option<u64>,
     /// Seconds to wait for one, 0 to 60.
     #[param(maximum = 60)]
@@ -33,9 +34,10 @@ struct After {
 
 /// The newest model: the same bytes for everyone. Signed by the bandit.
 #[utoipa::path(get, path = "/v1/tasks/{task}/model", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), After),
-    responses((status = 200, description = "The model", body = Object, content_type = "application/json"),
-        (status = 304, description = "The caller has the newest"), (status = 400, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
+    responses((status = 200, description = "The model", body = Object, content_type = "application/json",
+            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
+        (status = 304, description = "The caller has the newest"),
+        ReadProblems))]
 async fn model(
     State(bandit): State<Arc<BanditServer>>,
     PathOf(task): PathOf<String>,
@@ -49,8 +51,7 @@ async fn model(
         let after = query.after.unwrap_or(0);
         let newer =
             model.wait_for(|model| model.as_ref().is_some_and(|model| model.version > after));
-        // Whether it came or the time ran out is seen below.
-        let _ = tokio::time::timeout(wait, newer).await;
+        bandit.stopping.or(newer, wait).await;
     }
     let current = model.borrow().clone();
     match current {

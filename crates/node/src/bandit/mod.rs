@@ -17,7 +17,7 @@ use utoipa::openapi::OpenApi;
 
 use crate::{
     Keys, Metrics, NodeConfig, ServiceError,
-    http::Signed,
+    http::{Signed, Stopping},
     problem::{Kind, Problem},
     store::{BanditStore, Step, StoredModel},
     tokens::Tokens,
@@ -32,6 +32,8 @@ pub struct BanditServer {
     keys: Keys,
     tokens: Arc<Tokens>,
     metrics: Arc<Metrics>,
+    /// For open requests.
+    pub(crate) stopping: Stopping,
 }
 
 /// A model as it is published.
@@ -79,7 +81,8 @@ impl BanditServer {
             };
             served.insert(id, served_task);
         }
-        Ok(Arc::new(Self { tasks: served, store, keys, tokens, metrics }))
+        let stopping = Stopping::default();
+        Ok(Arc::new(Self { tasks: served, store, keys, tokens, metrics, stopping }))
     }
 
     /// The routes for devices, and their description.

@@ -22,9 +22,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Shuffler;
 use crate::{
     ServiceError,
-    http::{Content, ContentType, Guard},
+    http::{Content, ContentType, Guard, with_problems},
     openapi::Binary,
-    problem::{Kind, Problem, ProblemBody},
+    problem::{GatewayProblems, Kind, Problem, ReadProblems},
     tokens::Role,
 };
 
@@ -66,7 +66,7 @@ struct Inner {
 }
 
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> (Router, OpenApi) {
-    let state = Inner { shuffler: shuffler.clone(), routes: routes.clone() };
+    let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
     let tokens = &shuffler.tokens;
     let (keys, mut api) = OpenApiRouter::new().routes(routes!(ohttp_keys)).split_for_parts();
     let (gateway, described) = OpenApiRouter::new().routes(routes!(gateway)).split_for_parts();
@@ -80,7 +80,8 @@ pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> (Router, Open
 
 /// The gateway's key configurations. The signed notice of each task has them too.
 #[utoipa::path(get, path = "/v1/ohttp-keys",
-    responses((status = 200, description = "Key configurations (RFC 9458)", body = Binary, content_type = "application/ohttp-keys"), (status = 401, body = ProblemBody, content_type = "application/problem+json")))]
+    responses((status = 200, description = "Key configurations (RFC 9458)", body = Binary, content_type = "application/ohttp-keys"),
+        ReadProblems))]
 async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     let keys = inner.shuffler.gateway.as_ref().map(|gateway| gateway.key_configurations.clone());
     ([(header::CONTENT_TYPE, KEYS)], keys.unwrap_or_default()).into_response()
@@ -89,10 +90,7 @@ async fn ohttp_keys(State(inner): State<Inner>) -> Response {
 /// Opens an encapsulated request, answers it, and encapsulates the answer.
 #[utoipa::path(post, path = "/v1/gateway", request_body(content = Binary, content_type = "message/ohttp-req"),
     responses((status = 200, description = "The encapsulated answer", body = Binary, content_type = "message/ohttp-res"),
-        (status = 400, body = ProblemBody, content_type = "application/problem+json"), (status = 401, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, body = ProblemBody, content_type = "application/problem+json"), (status = 408, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, body = ProblemBody, content_type = "application/problem+json"), (status = 415, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 422, body = ProblemBody, content_type = "application/problem+json"), (status = 503, body = ProblemBody, content_type = "application/problem+json")),
+        GatewayProblems),
     security(("relay" = [])))]
 async fn gateway(
     State(inner): State<Inner>,

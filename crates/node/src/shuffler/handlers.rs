@@ -25,7 +25,7 @@ use super::{
 use crate::{
     http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
     openapi::Binary,
-    problem::{Kind, Problem, ProblemBody},
+    problem::{BulkProblems, Kind, Problem, ReadProblems, ReleaseProblems, UploadProblems},
     store::{Receipt, Upload},
     tokens::Role,
 };
@@ -61,8 +61,10 @@ pub(super) fn router(shuffler: &Arc<Shuffler>) -> (Router, OpenApi) {
 
 /// What the task is, what it guarantees, and the keys to seal reports to. Signed by the shuffler.
 #[utoipa::path(get, path = "/v1/tasks/{task}/config", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    responses((status = 200, description = "The notice of the task", body = Object, content_type = "application/json"),
-        (status = 304, description = "The caller has it"), (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
+    responses((status = 200, description = "The notice of the task", body = Object, content_type = "application/json",
+            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
+        (status = 304, description = "The caller has it"),
+        ReadProblems))]
 async fn config(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -75,8 +77,10 @@ async fn config(
 
 /// The round being filled and the law of its reports. Signed by the shuffler.
 #[utoipa::path(get, path = "/v1/tasks/{task}/round", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    responses((status = 200, description = "The notice of the round", body = Object, content_type = "application/json"),
-        (status = 304, description = "The caller has it"), (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
+    responses((status = 200, description = "The notice of the round", body = Object, content_type = "application/json",
+            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
+        (status = 304, description = "The caller has it"),
+        ReadProblems))]
 async fn round(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -91,13 +95,7 @@ async fn round(
     params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), ("id" = String, Path, description = "Id of the report", pattern = "^[0-9a-f]{32}$")),
     request_body(content((Binary = "application/vnd.incrowd.sealed-report"), (Binary = "application/vnd.incrowd.report"))),
     responses((status = 204, description = "The report is durable"),
-        (status = 400, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 403, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 404, body = ProblemBody, content_type = "application/problem+json"), (status = 408, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 409, body = ProblemBody, content_type = "application/problem+json"), (status = 410, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, body = ProblemBody, content_type = "application/problem+json"), (status = 415, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 422, body = ProblemBody, content_type = "application/problem+json"), (status = 429, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 503, body = ProblemBody, content_type = "application/problem+json")),
+        UploadProblems),
     security(("device" = [])))]
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
@@ -151,12 +149,7 @@ struct RefusedReport {
 #[utoipa::path(post, path = "/v1/tasks/{task}/reports", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
     request_body(content((Binary = "application/vnd.incrowd.sealed-reports"), (Binary = "application/vnd.incrowd.reports"))),
     responses((status = 200, description = "What became of each", body = BulkAnswer),
-        (status = 400, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 403, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 404, body = ProblemBody, content_type = "application/problem+json"), (status = 408, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 413, body = ProblemBody, content_type = "application/problem+json"), (status = 415, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 429, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 503, body = ProblemBody, content_type = "application/problem+json")),
+        BulkProblems),
     security(("device" = [])))]
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
@@ -208,12 +201,10 @@ struct Wait {
 /// The sums of a full batch, the same bytes for the life of the task. Signed by the shuffler.
 #[utoipa::path(get, path = "/v1/tasks/{task}/releases/{round}",
     params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), ("round" = u32, Path, description = "Number of the round, from 1", minimum = 1), Wait),
-    responses((status = 200, description = "The batch sums", body = Object, content_type = "application/json"),
-        (status = 202, description = "The batch is not full yet"), (status = 304, description = "The caller has it"),
-        (status = 400, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 401, body = ProblemBody, content_type = "application/problem+json"), (status = 403, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 404, body = ProblemBody, content_type = "application/problem+json"), (status = 410, body = ProblemBody, content_type = "application/problem+json"),
-        (status = 503, body = ProblemBody, content_type = "application/problem+json")),
+    responses((status = 200, description = "The batch sums", body = Object, content_type = "application/json",
+            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
+        (status = 202, description = "The batch is not full yet", headers(("retry-after" = u32, description = "Seconds"))), (status = 304, description = "The caller has it"),
+        ReleaseProblems),
     security(("bandit" = [])))]
 async fn release(
     State(shuffler): State<Arc<Shuffler>>,
@@ -229,8 +220,7 @@ async fn release(
     served.mechanism().round(round).map_err(unknown)?;
     let mut progress = served.progress.clone();
     let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
-    // Whether it came or the time ran out is seen below.
-    let _ = tokio::time::timeout(wait(query.wait)?, full).await;
+    shuffler.stopping.or(full, wait(query.wait)?).await;
     let now = *served.progress.borrow();
     if !now.closed && now.round.is_some_and(|now| now <= round) {
         let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
@@ -269,11 +259,7 @@ impl Shuffler {
             until.wait_time_from(DefaultClock::default().now()).as_secs() + 1
         };
         // More at once than the limit of a second never fits: that sender comes again with fewer.
-        if let Some(all) = &self.all {
-            all.check_n(reports)
-                .map_err(|_| limited(1))?
-                .map_err(|until| limited(seconds(until)))?;
-        }
+        // The sender's own limit comes first: what it refuses takes nothing from the others.
         if let (Some(limiter), Some(peer)) = (&self.per_peer, peer) {
             // Addresses are in memory only, and only as long as they matter for the limit.
             if limiter.len() > 100_000 {
@@ -281,6 +267,11 @@ impl Shuffler {
             }
             limiter
                 .check_key_n(&peer, reports)
+                .map_err(|_| limited(1))?
+                .map_err(|until| limited(seconds(until)))?;
+        }
+        if let Some(all) = &self.all {
+            all.check_n(reports)
                 .map_err(|_| limited(1))?
                 .map_err(|until| limited(seconds(until)))?;
         }

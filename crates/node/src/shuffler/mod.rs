@@ -25,7 +25,7 @@ use utoipa::openapi::OpenApi;
 
 use crate::{
     HttpLimits, KeyError, Keys, Metrics, NodeConfig, ServiceError,
-    http::Signed,
+    http::{Signed, Stopping},
     problem::{Kind, Problem},
     store::{Progress, ShufflerStore},
     tokens::Tokens,
@@ -49,6 +49,8 @@ pub struct Shuffler {
     all: Option<DefaultDirectRateLimiter>,
     per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
     metrics: Arc<Metrics>,
+    /// For open requests.
+    pub(crate) stopping: Stopping,
 }
 
 /// A task as it is served.
@@ -127,6 +129,7 @@ impl Shuffler {
             all: quota(reports_per_second).map(RateLimiter::direct),
             per_peer: quota(reports_per_second_per_peer).map(RateLimiter::keyed),
             metrics,
+            stopping: Stopping::default(),
         }))
     }
 

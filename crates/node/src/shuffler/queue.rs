@@ -157,6 +157,7 @@ impl Writer {
             None => true,
             Some(Job::Close(task, reply)) => {
                 let result = self.store.close(&task);
+                self.untidy = true;
                 let result = self.noticed(result);
                 self.publish([task]);
                 let _ = reply.send(result);
@@ -210,7 +211,7 @@ impl Writer {
         if self.untidy {
             self.tidied = Instant::now();
             let result = self.store.tidy();
-            self.untidy = self.noticed(result).is_err();
+            self.untidy = self.noticed(result) != Ok(true);
         }
     }
 

@@ -83,8 +83,8 @@ impl ShufflerStore for MemoryShufflerStore {
         Ok(open.progress())
     }
 
-    fn tidy(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn tidy(&self) -> Result<bool, StoreError> {
+        Ok(true)
     }
 
     fn probe(&self) -> Result<(), StoreError> {

@@ -68,8 +68,9 @@ pub trait ShufflerStore: Send + Sync {
     /// Ends a task: the unfinished batch and its ids are destroyed, the releases stay.
     fn close(&self, task: &TaskId) -> Result<Progress, StoreError>;
 
-    /// Destroys what is left of earlier states of the sums. To be called when there is nothing else to do.
-    fn tidy(&self) -> Result<(), StoreError>;
+    /// Destroys what is left of earlier states of the sums. To be called when there is nothing else to do, and again if the answer is false: then
+    /// somebody was reading.
+    fn tidy(&self) -> Result<bool, StoreError>;
 
     /// Whether a report could be stored now.
     fn probe(&self) -> Result<(), StoreError>;

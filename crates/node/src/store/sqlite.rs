@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::StoreError;
 
+/// How long to wait for someone who has the file locked.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Says whose file it is, and how its tables came to be.
 pub(super) struct Schema {
     /// `PRAGMA application_id`.
@@ -39,8 +42,9 @@ impl Database {
         let lock = lock(path)?;
         private(path)?;
         let mut writer = Connection::open(path)?;
-        configure(&writer)?;
+        // Before anything is written: another's file is left as it is.
         check(&writer, path, schema)?;
+        configure(&writer)?;
         migrate(&mut writer, schema)?;
         Ok(Self { writer, path: path.to_owned(), _lock: Some(lock) })
     }
@@ -50,6 +54,11 @@ impl Database {
         let writer = read_only(path)?;
         check(&writer, path, schema)?;
         Ok(Self { writer, path: path.to_owned(), _lock: None })
+    }
+
+    /// Writes what is there already, as durably as everything else. (An update of a row to its own values would not reach the file.)
+    pub fn probe(&self, schema: &Schema) -> Result<(), StoreError> {
+        Ok(self.writer.pragma_update(None, "user_version", schema.migrations.len() as i64)?)
     }
 
     /// A second connection that sees only what is committed.
@@ -69,7 +78,7 @@ fn private(path: &Path) -> Result<(), StoreError> {
 }
 
 fn configure(connection: &Connection) -> Result<(), StoreError> {
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(PATIENCE)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     // A commit returns only when the operating system has it on the disk.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -129,7 +138,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
 fn read_only(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(PATIENCE)?;
     Ok(connection)
 }
 
@@ -140,7 +149,8 @@ pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::File { path: to.to_owned(), error };
     OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).map_err(failed)?;
     let mut target = Connection::open(to)?;
-    Backup::new(&source, &mut target)?.run_to_completion(256, Duration::ZERO, None)?;
+    // All pages in one step: a copy in several begins again whenever a commit comes between two of them.
+    Backup::new(&source, &mut target)?.run_to_completion(i32::MAX, Duration::ZERO, None)?;
     target.pragma_update(None, "journal_mode", "DELETE")?;
     drop(target);
     File::open(to).and_then(|file| file.sync_all()).map_err(failed)?;

@@ -111,11 +111,7 @@ impl BanditStore for SqliteBanditStore {
     }
 
     fn probe(&self) -> Result<(), StoreError> {
-        let mut database = self.database();
-        let transaction = database.writer.transaction()?;
-        transaction.execute("UPDATE task SET round = round", [])?;
-        transaction.commit()?;
-        Ok(())
+        self.database().probe(&SCHEMA)
     }
 }
 

@@ -2,6 +2,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use incrowd_protocol::{BatchSums, Mechanism, ReportId, Task, TaskId};
@@ -10,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::{
     Progress, Receipt, ShufflerStore, StoreError, Upload, receipt,
-    sqlite::{Database, Schema, checked, with_checksum},
+    sqlite::{Database, PATIENCE, Schema, checked, with_checksum},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
@@ -130,22 +131,23 @@ impl ShufflerStore for SqliteShufflerStore {
         Ok(progress)
     }
 
-    fn tidy(&self) -> Result<(), StoreError> {
+    fn tidy(&self) -> Result<bool, StoreError> {
         let mut writer = self.writer();
         if writer.dirty {
-            // Moves what is current into the file and cuts the log to nothing.
+            // Moves what is current into the file and cuts the log to nothing. Reports do not wait for someone who reads, a backup for example.
+            let connection = &writer.database.writer;
+            connection.busy_timeout(Duration::ZERO)?;
             let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-            let busy: i64 = writer.database.writer.query_row(sql, [], |row| row.get(0))?;
-            writer.dirty = busy != 0;
+            let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+            connection.busy_timeout(PATIENCE)?;
+            writer.dirty = busy? != 0;
         }
-        Ok(())
+        Ok(!writer.dirty)
     }
 
     fn probe(&self) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        let transaction = writer.database.writer.transaction()?;
-        transaction.execute("UPDATE task SET closed = closed", [])?;
-        transaction.commit()?;
+        writer.database.probe(&SCHEMA)?;
         writer.dirty = true;
         Ok(())
     }

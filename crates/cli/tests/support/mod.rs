@@ -1,0 +1,373 @@
+//! Services as other processes, and what a test says to them over HTTP.
+
+#![allow(dead_code)]
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use incrowd_envelope::{Document, Signature, seal, verify};
+use incrowd_node::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, SIGNATURE, http_client};
+use incrowd_protocol::{Report, ReportId, RoundNotice, Task, TaskNotice, VerificationKey};
+use reqwest::{Method, header::HeaderMap};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// The program, without the settings of whoever runs the tests.
+pub fn incrowd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_incrowd"));
+    clean(&mut command);
+    command
+}
+
+/// Removes settings of the environment from a command that will run the program.
+pub fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("INCROWD_")) {
+        command.env_remove(name);
+    }
+}
+
+/// What a command with these words says.
+pub fn output(arguments: &str) -> Output {
+    incrowd().args(arguments.split_whitespace()).output().unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Stdout of a command that must succeed.
+pub fn good(arguments: &str) -> String {
+    let output = output(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Stderr of a command that must be refused.
+pub fn refused(arguments: &str) -> String {
+    let output = output(arguments);
+    let (told, talk) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{arguments}: {told}{talk}");
+    assert!(talk.starts_with("error: "), "{arguments}: {talk}");
+    talk
+}
+
+/// A service in its own process, killed when the test ends.
+pub struct Service {
+    child: Child,
+    /// Read no further, but kept: a service that nobody listens to would end.
+    _stdout: BufReader<ChildStdout>,
+    /// Base address for devices.
+    pub url: String,
+    /// Base address for the operator.
+    pub admin: String,
+    /// What it wrote to stdout when it was ready.
+    pub said: Vec<String>,
+}
+
+impl Service {
+    /// Starts it and waits until it listens. Its stderr goes to the end of a file.
+    pub fn start(command: &mut Command, stderr: &Path) -> Result<Self, ExitStatus> {
+        let log = OpenOptions::new().create(true).append(true).open(stderr).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut said: Vec<String> = Vec::new();
+        while !said.last().is_some_and(|line| line.starts_with("task ")) {
+            let mut line = String::new();
+            if stdout.read_line(&mut line).unwrap() == 0 {
+                return Err(child.wait().unwrap());
+            }
+            said.push(line.trim_end().to_owned());
+        }
+        let address = |prefix: &str| {
+            let address = said.iter().find_map(|line| line.strip_prefix(prefix));
+            format!("http://{}", address.unwrap_or_else(|| panic!("{prefix} in {said:?}")))
+        };
+        let (url, admin) = (address("listening on "), address("admin on "));
+        Ok(Self { child, _stdout: stdout, url, admin, said })
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        assert_eq!(self.child.wait().unwrap().signal(), Some(9), "it had ended before");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let command = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+    }
+
+    /// SIGTERM, and how it ends.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal("TERM");
+        let patience = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < patience {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("SIGTERM does not end it");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer over HTTP.
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// The kind of a problem.
+    pub fn problem(&self) -> String {
+        let kind = self.json()["type"].as_str().unwrap_or_else(|| panic!("{self}")).to_owned();
+        kind.rsplit('#').next().unwrap_or_default().to_owned()
+    }
+
+    /// The body, if it is a document that was signed with this key.
+    pub fn signed(&self, key: &VerificationKey, document: Document, task: &Task) -> &[u8] {
+        let signature = self.headers.get(SIGNATURE).unwrap_or_else(|| panic!("{self}"));
+        let signature: Signature = signature.to_str().unwrap().parse().unwrap();
+        verify(key, document, &task.id(), &self.body, &signature).unwrap();
+        &self.body
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.status, String::from_utf8_lossy(&self.body))
+    }
+}
+
+/// Whoever talks to a service.
+pub struct Caller {
+    runtime: Runtime,
+    client: reqwest::Client,
+}
+
+impl Caller {
+    pub fn new() -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        Self { runtime, client: http_client(None).unwrap() }
+    }
+
+    /// An answer, or the connection broke.
+    pub fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        token: Option<&str>,
+        body: Option<(&str, &[u8])>,
+    ) -> Result<Answer, reqwest::Error> {
+        self.runtime.block_on(async {
+            let mut request = self.client.request(method, url);
+            if let Some(token) = token {
+                request = request.bearer_auth(token);
+            }
+            if let Some((kind, body)) = body {
+                request = request.header("content-type", kind).body(body.to_vec());
+            }
+            let answer = request.send().await?;
+            let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+            Ok(Answer { status, headers, body: answer.bytes().await?.to_vec() })
+        })
+    }
+
+    pub fn get(&self, url: &str, token: Option<&str>) -> Result<Answer, reqwest::Error> {
+        self.ask(Method::GET, url, token, None)
+    }
+}
+
+/// A shuffler's and a bandit's data folder with keys and tokens, and a task that names them.
+pub struct Site {
+    folder: TempDir,
+    pub task: Task,
+}
+
+/// Roles with a token.
+const TOKENS: [&str; 4] = ["device", "bandit", "relay", "admin"];
+
+impl Site {
+    /// A task of `rounds` batches of `size` reports, plain or sealed, of one bit each. Its guarantee is worth nothing: the services need [`LIFTED`].
+    pub fn new(dimension: u32, rounds: u32, size: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let key = |role: &str| {
+            good(&format!("keys new --role {role} --data {}", path(role))).trim().to_owned()
+        };
+        let (shuffler, bandit) = (key("shuffler"), key("bandit"));
+        for role in TOKENS {
+            let token = good(&format!("keys token --role {role} --data {}", path("shuffler")));
+            fs::write(path(&format!("{role}.token")), token).unwrap();
+        }
+        let token = good(&format!("keys token --role admin --data {}", path("bandit")));
+        fs::write(path("bandit-admin.token"), token).unwrap();
+        fs::write(path("plan.toml"), plan(dimension, rounds, size)).unwrap();
+        let file = good(&format!(
+            "task new --plan {} --plain-reports --shuffler-key {shuffler} --bandit-key {bandit}",
+            path("plan.toml")
+        ));
+        fs::write(path("task.toml"), &file).unwrap();
+        Self { task: toml::from_str(&file).unwrap(), folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The token of a role; `bandit-admin` is the operator of the bandit.
+    pub fn token(&self, role: &str) -> String {
+        fs::read_to_string(self.path(&format!("{role}.token"))).unwrap().trim().to_owned()
+    }
+
+    /// The arguments of a role that listens on a port, 0 for a free one.
+    pub fn arguments(&self, role: &str, port: u16) -> Vec<String> {
+        let mut arguments: Vec<String> =
+            [role, "--admin-listen", "127.0.0.1:0"].map(Into::into).into();
+        arguments.extend(["--listen".into(), format!("127.0.0.1:{port}")]);
+        for (flag, name) in [("--task", "task.toml"), ("--data", role)] {
+            arguments.extend([flag.into(), self.path(name).display().to_string()]);
+        }
+        arguments.extend(LIFTED.split(' ').map(Into::into));
+        arguments
+    }
+
+    pub fn shuffler(&self, port: u16) -> Command {
+        let mut command = incrowd();
+        command.args(self.arguments("shuffler", port));
+        command
+    }
+
+    pub fn bandit(&self, port: u16, shuffler: &str) -> Command {
+        let mut command = incrowd();
+        command.args(self.arguments("bandit", port)).args(["--shuffler-url", shuffler]);
+        command.arg("--token-file").arg(self.path("bandit.token"));
+        command
+    }
+
+    pub fn start(&self, command: &mut Command) -> Service {
+        let log = self.path("services.log");
+        Service::start(command, &log)
+            .unwrap_or_else(|status| panic!("{status}: {}", fs::read_to_string(log).unwrap()))
+    }
+
+    /// An address below the task's path.
+    pub fn at(&self, base: &str, path: &str) -> String {
+        format!("{base}/v1/tasks/{}/{path}", self.task.id())
+    }
+
+    /// A report that has one coordinate set, with an id that follows from it.
+    pub fn one_hot(&self, round: u32, coordinate: usize) -> Parcel {
+        let mechanism = self.task.mechanism();
+        let mut counts = vec![0; mechanism.coordinates()];
+        counts[coordinate] = 1;
+        let mut id = [0xc0; 16];
+        id[..8].copy_from_slice(&(coordinate as u64).to_be_bytes());
+        let id = ReportId(id);
+        let report = Report::new(mechanism, round, id, counts).unwrap();
+        Parcel { coordinate, round, id, bytes: report.encode(mechanism).unwrap(), sealed: false }
+    }
+
+    /// The same, sealed.
+    pub fn seal(&self, parcel: &Parcel, notice: &TaskNotice) -> Parcel {
+        let key = notice.sealing_key().unwrap();
+        let Parcel { coordinate, round, id, ref bytes, .. } = *parcel;
+        let bytes = seal(&self.task.id(), key, round, id, bytes).unwrap();
+        Parcel { coordinate, round, id, bytes, sealed: true }
+    }
+
+    /// The number of the round being filled; nothing when the task is over.
+    pub fn round(&self, answer: &Answer) -> Option<u32> {
+        let bytes = answer.signed(&self.task.keys().shuffler, Document::Round, &self.task);
+        let notice: RoundNotice = serde_json::from_slice(bytes).unwrap();
+        let round = notice.check(self.task.id(), self.task.mechanism()).unwrap();
+        round.map(|round| round.number)
+    }
+
+    pub fn notice(&self, answer: &Answer) -> TaskNotice {
+        let bytes = answer.signed(&self.task.keys().shuffler, Document::Notice, &self.task);
+        serde_json::from_slice(bytes).unwrap()
+    }
+}
+
+/// Flags with which a service takes a task without privacy.
+pub const LIFTED: &str =
+    "--limit-epsilon-local 1e9 --limit-epsilon-central 1e9 --limit-smallest-batch 1";
+
+fn plan(dimension: u32, rounds: u32, size: u32) -> String {
+    format!(
+        r#"[mechanism]
+dimension = {dimension}
+context_bound = 1.0
+grace = 2
+central_delta = 1e-6
+participations = 1
+honest_fraction = 1.0
+schedule = [{{ rounds = {rounds}, size = {size}, bits = 1, flip = "1/2" }}]
+[learner]
+parameter_bound = 1.0
+reward_noise = 0.5
+failure_probability = 0.05
+confidence = {{ mode = "calibrated", exploration = 0.2 }}
+update = {{ rule = "every-batch" }}
+"#
+    )
+}
+
+/// A report as it is sent.
+#[derive(Clone)]
+pub struct Parcel {
+    pub coordinate: usize,
+    pub round: u32,
+    pub id: ReportId,
+    pub bytes: Vec<u8>,
+    pub sealed: bool,
+}
+
+impl Parcel {
+    pub fn put(&self, caller: &Caller, site: &Site, base: &str) -> Result<Answer, reqwest::Error> {
+        let kind = if self.sealed { SEALED } else { PLAIN };
+        let id = hex::encode(self.id.0);
+        let url = site.at(base, &format!("reports/{id}"));
+        caller.ask(Method::PUT, &url, Some(&site.token("device")), Some((kind, &self.bytes)))
+    }
+}
+
+/// Sends several at once; all sealed or none.
+pub fn post(
+    parcels: &[Parcel],
+    caller: &Caller,
+    site: &Site,
+    base: &str,
+) -> Result<Answer, reqwest::Error> {
+    let sealed = parcels.iter().all(|parcel| parcel.sealed);
+    assert!(sealed || parcels.iter().all(|parcel| !parcel.sealed));
+    let kind = if sealed { SEALED_MANY } else { PLAIN_MANY };
+    let mut body = Vec::new();
+    for parcel in parcels {
+        body.extend_from_slice(&(parcel.bytes.len() as u32).to_be_bytes());
+        body.extend_from_slice(&parcel.bytes);
+    }
+    let url = site.at(base, "reports");
+    caller.ask(Method::POST, &url, Some(&site.token("device")), Some((kind, &body)))
+}

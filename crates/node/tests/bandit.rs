@@ -1,0 +1,256 @@
+//! Models over HTTP: R20 (the same signed bytes for everyone, versions only grow) and R24 (each release once, and the same model however the
+//! bandit got there).
+
+mod common;
+
+use std::{fs, sync::Arc, time::Duration};
+
+use common::{Place, Running, eventually, id, mechanism, plain, problem};
+use incrowd_bandit::Bandit;
+use incrowd_envelope::{Document, Signature, verify};
+use incrowd_node::{
+    Roles, SIGNATURE,
+    store::{BanditStore, SqliteBanditStore, StoredModel},
+};
+use incrowd_protocol::{BatchSums, Model, Report, Task};
+use reqwest::Method;
+
+const SIZE: u32 = 6;
+
+/// Fills a round with reports that are different in every round.
+async fn fill(node: &Running, round: u32) {
+    let reports: Vec<Report> = (0..SIZE)
+        .map(|number| {
+            let counts = (0..5).map(|j| u16::from((round * 31 + number * 7 + j * j) % 5 < 3));
+            let id = id(round * 1000 + number);
+            Report::new(node.mechanism(), round, id, counts.collect()).unwrap()
+        })
+        .collect();
+    assert_eq!(node.bulk(&reports).await, (u64::from(SIZE), vec![]));
+}
+
+/// What the library makes of the releases.
+fn models(task: &Task, releases: &[Vec<u8>]) -> Vec<StoredModel> {
+    let mut bandit = Bandit::new(Arc::new(task.config().clone()));
+    let absorb = |release: &Vec<u8>| {
+        let sums: BatchSums = serde_json::from_slice(release).unwrap();
+        let model = bandit.absorb(&sums).unwrap()?;
+        Some(StoredModel { version: model.version(), bytes: serde_json::to_vec(&model).unwrap() })
+    };
+    releases.iter().filter_map(absorb).collect()
+}
+
+fn stored(place: &Place) -> Vec<StoredModel> {
+    let store = SqliteBanditStore::inspect(&place.files().bandit_store).unwrap();
+    store.models(&place.task.id()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r20_everyone_gets_the_same_signed_bytes_of_a_version() {
+    let place = Place::new(plain(mechanism(2, 0, &[(5, SIZE, 1)])));
+    let node = Arc::new(place.start(Roles::Both));
+    assert_eq!(problem(node.model("").await).await, (404, "no-model-yet".into()));
+    fill(&node, 1).await;
+    let first = node.model_of(1).await;
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let node = node.clone();
+        readers.spawn(async move { node.signed(node.model("").await, Document::Model).await });
+    }
+    assert!(readers.join_all().await.iter().all(|bytes| *bytes == first));
+    let model: Model = serde_json::from_slice(&first).unwrap();
+    assert_eq!((model.version(), model.round()), (1, 1));
+    assert_eq!(model.mechanism(), place.mechanism().hash());
+
+    let answer = node.model("").await;
+    let (etag, signature) = (&answer.headers()["etag"], &answer.headers()[SIGNATURE]);
+    let signature: Signature = signature.to_str().unwrap().parse().unwrap();
+    let (keys, task) = (place.task.keys(), place.task.id());
+    assert!(verify(&keys.bandit, Document::Model, &task, &first, &signature).is_ok());
+    assert!(verify(&keys.shuffler, Document::Model, &task, &first, &signature).is_err());
+    assert!(verify(&keys.bandit, Document::Release, &task, &first, &signature).is_err());
+    let known = async |tag: &str| {
+        let request = node.ask(Method::GET, "/model").header("if-none-match", tag);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.bytes().await.unwrap().is_empty())
+    };
+    let etag = etag.to_str().unwrap();
+    assert_eq!(known(etag).await, (304, true));
+    assert_eq!(known(&format!("\"x\", W/{etag}")).await, (304, true));
+    assert_eq!(known("\"x\"").await, (200, false));
+    fill(&node, 2).await;
+    node.model_of(2).await;
+    assert_eq!(known(etag).await, (200, false), "the next version has another name");
+    Arc::into_inner(node).unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r20_versions_only_grow_and_a_newer_one_can_be_waited_for() {
+    let place = Place::new(plain(mechanism(2, 0, &[(5, SIZE, 1)])));
+    let node = Arc::new(place.start(Roles::Both));
+    let ask = |query: &'static str| {
+        let node = node.clone();
+        tokio::spawn(async move {
+            let answer = node.model(query).await;
+            if answer.status() != 200 {
+                return (answer.status().as_u16(), 0);
+            }
+            let bytes = node.signed(answer, Document::Model).await;
+            (200, serde_json::from_slice::<Model>(&bytes).unwrap().version())
+        })
+    };
+    let (first, second) = (ask("?wait=20"), ask("?after=1&wait=20"));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    fill(&node, 1).await;
+    assert_eq!(first.await.unwrap(), (200, 1));
+    assert!(!second.is_finished());
+    assert_eq!(ask("?after=1").await.unwrap(), (304, 0));
+    assert_eq!(ask("?after=1&wait=1").await.unwrap(), (304, 0), "nothing came");
+    fill(&node, 2).await;
+    assert_eq!(second.await.unwrap(), (200, 2));
+    assert_eq!(ask("?after=0").await.unwrap(), (200, 2));
+    assert_eq!(ask("?after=9").await.unwrap(), (304, 0));
+    assert_eq!(ask("?wait=61").await.unwrap(), (400, 0));
+    assert_eq!(ask("?after=x").await.unwrap(), (400, 0));
+    let mut last = 2;
+    for round in 3..=5 {
+        fill(&node, round).await;
+        let bytes = node.model_of(round).await;
+        let version = serde_json::from_slice::<Model>(&bytes).unwrap().version();
+        assert!(version > last);
+        last = version;
+    }
+    Arc::into_inner(node).unwrap().stop().await;
+    let node = place.start(Roles::Both);
+    let bytes = node.signed(node.model("").await, Document::Model).await;
+    let model: Model = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!((model.version(), model.round()), (last, 5), "also over a restart");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_the_model_is_the_librarys_however_often_the_bandit_stops_and_from_nothing_too() {
+    let rounds = 6;
+    let place = Place::new(plain(mechanism(2, 0, &[(rounds, SIZE, 1)])));
+    let shuffler = place.start(Roles::Shuffler);
+    let at_bandit = place.bandit_of(&shuffler);
+    let mut releases = Vec::new();
+    // Rounds go by with the bandit there and away.
+    for (fills, there) in [(1..=1, true), (2..=3, false), (4..=4, true), (5..=6, false)] {
+        let bandit = there.then(|| at_bandit.start(Roles::Bandit));
+        for round in fills.clone() {
+            fill(&shuffler, round).await;
+            releases.push(shuffler.released(round).await);
+        }
+        if let Some(bandit) = bandit {
+            bandit.model_of(*fills.end()).await;
+            bandit.stop().await;
+        }
+    }
+    let bandit = at_bandit.start(Roles::Bandit);
+    let newest = bandit.model_of(rounds).await;
+    assert_eq!(bandit.status().await.absorbed, Some(rounds));
+    let expected = models(&place.task, &releases);
+    assert_eq!(expected.len(), rounds as usize);
+    assert_eq!(expected.last().unwrap().bytes, newest);
+    assert_eq!(stored(&at_bandit), expected, "bit for bit, every version");
+    bandit.stop().await;
+
+    for file in ["bandit.db", "bandit.db-wal", "bandit.db-shm"] {
+        let _ = fs::remove_file(at_bandit.config.data.join(file));
+    }
+    let bandit = at_bandit.start(Roles::Bandit);
+    assert_eq!(bandit.model_of(rounds).await, newest);
+    assert_eq!(stored(&at_bandit), expected, "rebuilt from the releases alone");
+    let store = SqliteBanditStore::inspect(&at_bandit.files().bandit_store).unwrap();
+    let kept: Vec<Vec<u8>> =
+        store.releases(&place.task.id()).unwrap().into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(kept, releases);
+    bandit.stop().await;
+    shuffler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_the_bandit_waits_for_a_shuffler_that_is_away() {
+    let mut place = Place::new(plain(mechanism(2, 0, &[(2, SIZE, 1)])));
+    let shuffler = place.start(Roles::Shuffler);
+    let at_bandit = place.bandit_of(&shuffler);
+    let address = shuffler.node.address();
+    shuffler.stop().await;
+    let bandit = at_bandit.start(Roles::Bandit);
+    eventually("a failure is counted", async || {
+        let text = bandit.metrics().await;
+        let mut lines = text.lines().filter(|line| line.starts_with("incrowd_collector_failures"));
+        lines.any(|line| !line.ends_with(" 0"))
+    })
+    .await;
+    place.config.listen = address;
+    let shuffler = place.start(Roles::Shuffler);
+    fill(&shuffler, 1).await;
+    bandit.model_of(1).await;
+    bandit.stop().await;
+    shuffler.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
+    use axum::{Router, http::HeaderMap, routing::get};
+    let place = Place::new(plain(mechanism(2, 0, &[(2, SIZE, 1)])));
+    let shuffler = place.start(Roles::Shuffler);
+    fill(&shuffler, 1).await;
+    let release = shuffler.release(1).await;
+    let signature = release.headers()[SIGNATURE].clone();
+    let honest = release.bytes().await.unwrap().to_vec();
+    // Somebody in between who adds a thousand to nothing: one digit of one sum is another.
+    let text = String::from_utf8(honest.clone()).unwrap();
+    let place_of_sum = text.find("\"sums\":[\"").unwrap() + 9;
+    let mut forged = honest;
+    forged[place_of_sum] = if forged[place_of_sum] == b'1' { b'2' } else { b'1' };
+    let answer = move || {
+        let mut headers = HeaderMap::new();
+        headers.insert(SIGNATURE, signature.clone());
+        let forged = forged.clone();
+        async move { (headers, forged) }
+    };
+    let app = Router::new().route("/v1/tasks/{task}/releases/{round}", get(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let forger = tokio::spawn(async move {
+        axum_server::from_tcp(listener.into_std().unwrap())
+            .unwrap()
+            .serve(app.into_make_service())
+            .await
+    });
+    let mut at_bandit = place.bandit_of(&shuffler);
+    at_bandit.config.bandit.shuffler_url = format!("http://{address}");
+    let bandit = at_bandit.start(Roles::Bandit);
+    eventually("the forgery is noticed", async || {
+        let text = bandit.metrics().await;
+        let mut lines = text.lines().filter(|line| line.starts_with("incrowd_collector_failures"));
+        lines.any(|line| !line.ends_with(" 0"))
+    })
+    .await;
+    assert_eq!(bandit.status().await.absorbed, Some(0));
+    bandit.stop().await;
+    at_bandit.config.bandit.shuffler_url = shuffler.base.clone();
+    let bandit = at_bandit.start(Roles::Bandit);
+    bandit.model_of(1).await;
+    bandit.stop().await;
+    shuffler.stop().await;
+    forger.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bandit_stops_asking_when_the_task_is_closed() {
+    let place = Place::new(plain(mechanism(2, 0, &[(3, SIZE, 1)])));
+    let node = place.start(Roles::Both);
+    fill(&node, 1).await;
+    let model = node.model_of(1).await;
+    assert_eq!(node.close().await, 204);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let text = node.metrics().await;
+    let told = common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
+    assert_eq!(told, 1.0, "it is told once and asks no more");
+    assert_eq!(node.signed(node.model("").await, Document::Model).await, model);
+    node.stop().await;
+}

@@ -1,0 +1,405 @@
+//! What the tests of the services share: small tasks, reports that are easy to recognise, nodes in temporary folders.
+
+// Every test file uses a part of this.
+#![allow(dead_code)]
+
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
+
+use incrowd_envelope::{Document, Signature, SigningKey, seal, verify};
+use incrowd_node::{
+    Files, KeyRole, Keys, Limits, Node, NodeConfig, PLAIN, PLAIN_MANY, Role, Roles, SEALED,
+    SIGNATURE, ServiceError, StoreError, TaskStatus, Tokens,
+};
+use incrowd_protocol::{
+    BatchSums, FlipProbability, Learner, LearnerConfig, Mechanism, MechanismConfig, Policy,
+    PolicyConfig, Report, ReportId, RoundNotice, Stage, Task, TaskConfig, TaskNotice, UpdateRule,
+    VerificationKeys,
+};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A mechanism with stages of (rounds, size, bits).
+pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mechanism {
+    let flip = FlipProbability::new(1, 2).unwrap();
+    let stage = |&(rounds, size, bits)| Stage { rounds, size, bits, flip };
+    let config = MechanismConfig {
+        dimension,
+        context_bound: 1.0,
+        schedule: stages.iter().map(stage).collect(),
+        grace,
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    config.check().unwrap()
+}
+
+/// A task that takes plain reports and gives a model after every batch.
+pub fn plain(mechanism: Mechanism) -> TaskConfig {
+    task_config(mechanism, true)
+}
+
+/// A task that takes sealed reports only.
+pub fn sealed(mechanism: Mechanism) -> TaskConfig {
+    task_config(mechanism, false)
+}
+
+fn task_config(mechanism: Mechanism, plain_reports: bool) -> TaskConfig {
+    let learner =
+        LearnerConfig { update: UpdateRule::EveryBatch {}, ..*Learner::default().config() };
+    let policy: Policy = PolicyConfig { plain_reports, ..PolicyConfig::default() }.check().unwrap();
+    TaskConfig::new(mechanism, learner.check().unwrap(), policy).unwrap()
+}
+
+/// The task of two operators that nobody knows.
+pub fn orphan(config: TaskConfig) -> Task {
+    let key = || SigningKey::generate().unwrap().verification_key();
+    Task::new(config, VerificationKeys { shuffler: key(), bandit: key() })
+}
+
+/// The id of report number n.
+pub fn id(number: u32) -> ReportId {
+    let mut id = [0xa5; 16];
+    id[..4].copy_from_slice(&number.to_be_bytes());
+    ReportId(id)
+}
+
+/// Report number n has a 1 at coordinate n and 0 elsewhere: counted twice, it would be a 2; and the sums of a release add up to its size.
+pub fn one_hot(mechanism: &Mechanism, round: u32, number: u32) -> Report {
+    let mut counts = vec![0; mechanism.coordinates()];
+    counts[number as usize % mechanism.coordinates()] = 1;
+    Report::new(mechanism, round, id(number), counts).unwrap()
+}
+
+/// What a release says.
+pub fn sums(bytes: &[u8]) -> Vec<u64> {
+    serde_json::from_slice::<BatchSums>(bytes).unwrap().sums().to_vec()
+}
+
+/// The sums of one-hot reports.
+pub fn hot(mechanism: &Mechanism, numbers: impl IntoIterator<Item = u32>) -> Vec<u64> {
+    let mut sums = vec![0; mechanism.coordinates()];
+    numbers.into_iter().for_each(|number| sums[number as usize % mechanism.coordinates()] += 1);
+    sums
+}
+
+/// Several reports in one body.
+pub fn joined<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Vec<u8> {
+    let mut body = Vec::new();
+    for part in parts {
+        body.extend((part.as_ref().len() as u32).to_be_bytes());
+        body.extend(part.as_ref());
+    }
+    body
+}
+
+/// The folder of an operator, with keys, a token for every role and a task.
+pub struct Place {
+    pub folder: TempDir,
+    pub config: NodeConfig,
+    pub task: Task,
+    pub tokens: Vec<(Role, String)>,
+}
+
+impl Place {
+    pub fn new(config: TaskConfig) -> Self {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let files = Files::of(&data);
+        let shuffler = Keys::create(&files.shuffler_keys, KeyRole::Shuffler).unwrap();
+        let bandit = Keys::create(&files.bandit_keys, KeyRole::Bandit).unwrap();
+        let keys = VerificationKeys {
+            shuffler: shuffler.verification_key(),
+            bandit: bandit.verification_key(),
+        };
+        let task = Task::new(config, keys);
+        let mut tokens = Tokens::default();
+        let texts = Role::ALL.map(|role| (role, tokens.add(role).unwrap().to_string())).to_vec();
+        tokens.save(&files.tokens).unwrap();
+        let path = folder.path().join("task.toml");
+        fs::write(&path, toml::to_string(&task).unwrap()).unwrap();
+        let mut config = settings(data);
+        config.tasks = vec![path];
+        Self { folder, config, task, tokens: texts }
+    }
+
+    pub fn files(&self) -> Files {
+        Files::of(&self.config.data)
+    }
+
+    pub fn mechanism(&self) -> &Mechanism {
+        self.task.mechanism()
+    }
+
+    pub fn token(&self, role: Role) -> &str {
+        &self.tokens.iter().find(|(found, _)| *found == role).unwrap().1
+    }
+
+    pub fn start(&self, roles: Roles) -> Running {
+        let node = self.node(roles);
+        let scheme = if self.config.tls.is_some() { "https" } else { "http" };
+        let url = |address: SocketAddr| format!("{scheme}://{address}");
+        let ca = self.config.tls.as_ref().map(|tls| fs::read(&tls.certificate).unwrap());
+        Running {
+            base: url(node.address()),
+            admin: url(node.admin_address()),
+            client: incrowd_node::http_client(ca.as_deref()).unwrap(),
+            node,
+            task: self.task.clone(),
+            tokens: self.tokens.clone(),
+        }
+    }
+
+    /// A last connection of the node before may still hold the store for a moment.
+    fn node(&self, roles: Roles) -> Node {
+        for _ in 0..100 {
+            match Node::start(&self.config, roles) {
+                Err(ServiceError::Store(StoreError::InUse(_))) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => return other.unwrap(),
+            }
+        }
+        panic!("the store stays in use");
+    }
+
+    /// The folder of the same task's bandit at another operator, who collects from a shuffler.
+    pub fn bandit_of(&self, shuffler: &Running) -> Place {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let files = Files::of(&data);
+        fs::copy(&self.files().bandit_keys, &files.bandit_keys).unwrap();
+        fs::copy(&self.files().tokens, &files.tokens).unwrap();
+        let token = folder.path().join("token");
+        fs::write(&token, format!("{}\n", self.token(Role::Bandit))).unwrap();
+        let mut config = settings(data);
+        config.tasks = self.config.tasks.clone();
+        config.bandit.shuffler_url = shuffler.base.clone();
+        config.bandit.token_file = Some(token);
+        config.bandit.longest_pause_seconds = 1;
+        Place { folder, config, task: self.task.clone(), tokens: self.tokens.clone() }
+    }
+}
+
+/// Free ports, limits that let every task pass, short times.
+pub fn settings(data: PathBuf) -> NodeConfig {
+    let mut config = NodeConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        admin_listen: "127.0.0.1:0".parse().unwrap(),
+        data,
+        limits: Limits {
+            epsilon_local: f64::INFINITY,
+            epsilon_central: f64::INFINITY,
+            delta: 1.0,
+            smallest_batch: 1,
+        },
+        ..NodeConfig::default()
+    };
+    config.http.shutdown_seconds = 1;
+    config
+}
+
+/// A node and how to ask it.
+pub struct Running {
+    pub node: Node,
+    pub base: String,
+    pub admin: String,
+    pub client: reqwest::Client,
+    pub task: Task,
+    pub tokens: Vec<(Role, String)>,
+}
+
+impl Running {
+    pub fn token(&self, role: Role) -> &str {
+        &self.tokens.iter().find(|(found, _)| *found == role).unwrap().1
+    }
+
+    pub fn mechanism(&self) -> &Mechanism {
+        self.task.mechanism()
+    }
+
+    /// A request to a path of the task.
+    pub fn ask(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("{}/v1/tasks/{}{path}", self.base, self.task.id());
+        self.client.request(method, url)
+    }
+
+    pub fn upload(&self, id: ReportId, kind: &str, body: Vec<u8>) -> RequestBuilder {
+        self.ask(Method::PUT, &format!("/reports/{}", hex::encode(id.0)))
+            .bearer_auth(self.token(Role::Device))
+            .header("content-type", kind)
+            .body(body)
+    }
+
+    pub async fn put(&self, report: &Report) -> Response {
+        let bytes = report.encode(self.mechanism()).unwrap();
+        self.upload(report.id(), PLAIN, bytes).send().await.unwrap()
+    }
+
+    pub async fn put_sealed(&self, report: &Report) -> Response {
+        self.upload(report.id(), SEALED, self.seal(report).await).send().await.unwrap()
+    }
+
+    /// Sealed to the key that the notice says.
+    pub async fn seal(&self, report: &Report) -> Vec<u8> {
+        let notice = self.notice().await;
+        let bytes = report.encode(self.mechanism()).unwrap();
+        let key = notice.sealing_key().unwrap();
+        seal(&self.task.id(), key, report.round(), report.id(), &bytes).unwrap()
+    }
+
+    pub async fn post(&self, kind: &str, body: Vec<u8>) -> Response {
+        self.ask(Method::POST, "/reports")
+            .bearer_auth(self.token(Role::Device))
+            .header("content-type", kind)
+            .body(body)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// Uploads plain reports; the accepted number, and index and type's name of each refused one.
+    pub async fn bulk(&self, reports: &[Report]) -> (u64, Vec<(u64, String)>) {
+        let encoded = reports.iter().map(|report| report.encode(self.mechanism()).unwrap());
+        outcomes(self.post(PLAIN_MANY, joined(encoded)).await).await
+    }
+
+    pub async fn release(&self, round: u32) -> Response {
+        self.release_after(round, 0).await
+    }
+
+    pub async fn release_after(&self, round: u32, wait: u64) -> Response {
+        self.ask(Method::GET, &format!("/releases/{round}?wait={wait}"))
+            .bearer_auth(self.token(Role::Bandit))
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// The bytes of a release, whose signature is right.
+    pub async fn released(&self, round: u32) -> Vec<u8> {
+        let response = self.release_after(round, 20).await;
+        self.signed(response, Document::Release).await
+    }
+
+    /// The bytes of an answer with a right signature.
+    pub async fn signed(&self, response: Response, document: Document) -> Vec<u8> {
+        assert_eq!(response.status(), StatusCode::OK);
+        let signature: Signature = response.headers()[SIGNATURE].to_str().unwrap().parse().unwrap();
+        let bytes = response.bytes().await.unwrap().to_vec();
+        let VerificationKeys { shuffler, bandit } = self.task.keys();
+        let key = if document == Document::Model { bandit } else { shuffler };
+        verify(key, document, &self.task.id(), &bytes, &signature).unwrap();
+        bytes
+    }
+
+    pub async fn notice(&self) -> TaskNotice {
+        let response = self.ask(Method::GET, "/config").send().await.unwrap();
+        serde_json::from_slice(&self.signed(response, Document::Notice).await).unwrap()
+    }
+
+    /// The number of the current round.
+    pub async fn round(&self) -> Option<u32> {
+        let response = self.ask(Method::GET, "/round").send().await.unwrap();
+        let bytes = self.signed(response, Document::Round).await;
+        let notice: RoundNotice = serde_json::from_slice(&bytes).unwrap();
+        notice.check(self.task.id(), self.mechanism()).unwrap().map(|round| round.number)
+    }
+
+    pub async fn model(&self, query: &str) -> Response {
+        self.ask(Method::GET, &format!("/model{query}")).send().await.unwrap()
+    }
+
+    /// The newest model, once it is of a round.
+    pub async fn model_of(&self, round: u32) -> Vec<u8> {
+        let mut after = 0;
+        loop {
+            let response = self.model(&format!("?after={after}&wait=20")).await;
+            let bytes = self.signed(response, Document::Model).await;
+            let model: Value = serde_json::from_slice(&bytes).unwrap();
+            if model["round"] == round {
+                return bytes;
+            }
+            after = model["version"].as_str().unwrap().parse().unwrap();
+        }
+    }
+
+    pub fn operate(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client
+            .request(method, format!("{}{path}", self.admin))
+            .bearer_auth(self.token(Role::Admin))
+    }
+
+    pub async fn status(&self) -> TaskStatus {
+        let answer = self.operate(Method::GET, "/v1/tasks").send().await.unwrap();
+        let all: Vec<TaskStatus> = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        all.into_iter().find(|status| status.task == self.task.id()).unwrap()
+    }
+
+    /// Round and number of reports in the unfinished batch.
+    pub async fn filled(&self) -> (Option<u32>, Option<u32>) {
+        let status = self.status().await;
+        (status.round, status.reports)
+    }
+
+    pub async fn metrics(&self) -> String {
+        let answer = self.operate(Method::GET, "/metrics").send().await.unwrap();
+        answer.text().await.unwrap()
+    }
+
+    pub async fn close(&self) -> StatusCode {
+        let path = format!("/v1/tasks/{}/close", self.task.id());
+        self.operate(Method::POST, &path).send().await.unwrap().status()
+    }
+
+    pub async fn stop(self) {
+        self.node.stop().await;
+    }
+}
+
+/// Number of accepted reports, and index and type's name of the others.
+pub async fn outcomes(response: Response) -> (u64, Vec<(u64, String)>) {
+    assert_eq!(response.status(), StatusCode::OK);
+    let answer: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    let refused = answer["refused"].as_array().unwrap().iter().map(|refused| {
+        let name = refused["type"].as_str().unwrap().rsplit('#').next().unwrap();
+        (refused["index"].as_u64().unwrap(), name.to_owned())
+    });
+    (answer["accepted"].as_u64().unwrap(), refused.collect())
+}
+
+/// Status and type's name of an answer that must be a problem.
+pub async fn problem(response: Response) -> (u16, String) {
+    let status = response.status().as_u16();
+    let kind = response.headers().get("content-type").cloned();
+    assert_eq!(kind.as_ref().unwrap(), "application/problem+json", "status {status}");
+    let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    assert_eq!(body["status"], status);
+    assert!(!body["detail"].as_str().unwrap().is_empty());
+    (status, body["type"].as_str().unwrap().rsplit('#').next().unwrap().to_owned())
+}
+
+/// The value of a metric, 0 when it is not there.
+pub fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+/// Waits until something holds, at most ten seconds.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..500 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never happened: {what}");
+}
+
+/// Whether `part` occurs in `whole`.
+pub fn contains(whole: &[u8], part: &[u8]) -> bool {
+    whole.windows(part.len()).any(|window| window == part)
+}

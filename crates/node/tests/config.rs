@@ -1,0 +1,183 @@
+//! Settings: a file, then the environment, then flags; wrong ones are refused by their name. And every problem is documented.
+
+use std::path::Path;
+
+use figment::Jail;
+use incrowd_node::{ConfigError, HttpLimits, Kind, Layers, LogFormat, NodeConfig};
+use serde_json::{Value, json};
+
+/// Runs with a file `node.toml` and nothing of ours in the environment.
+#[allow(clippy::result_large_err)]
+fn with_file(text: &str, test: impl FnOnce(&mut Jail, Option<&Path>)) {
+    Jail::expect_with(|jail| {
+        jail.clear_env();
+        jail.create_file("node.toml", text)?;
+        test(jail, Some(Path::new("node.toml")));
+        Ok(())
+    });
+}
+
+fn read(file: Option<&Path>, flags: &Value) -> Result<NodeConfig, ConfigError> {
+    Layers::new(file, flags)?.config()
+}
+
+fn origin(layers: &Layers, key: &str) -> (String, String) {
+    let settings = layers.settings().unwrap();
+    let setting = settings.iter().find(|setting| setting.key == key).unwrap_or_else(|| {
+        panic!("{key} is not among {settings:?}");
+    });
+    (setting.value.clone(), setting.origin.clone())
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    with_file("", |_, file| {
+        assert_eq!(read(file, &json!({})).unwrap(), NodeConfig::default());
+        assert_eq!(read(None, &json!({})).unwrap(), NodeConfig::default());
+        let layers = Layers::new(file, &json!({})).unwrap();
+        for setting in layers.settings().unwrap() {
+            assert_eq!(setting.origin, "default", "{setting}");
+        }
+    });
+    assert!(NodeConfig::default().check().is_ok());
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
+    let text = "listen = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:1\"\ndata = \"of-the-file\"\n\
+                [limits]\nepsilon_local = 1.5\nsmallest_batch = 11\n[http]\nbody_seconds = 7\n";
+    with_file(text, |jail, file| {
+        let layers = Layers::new(file, &json!({})).unwrap();
+        let config = layers.config().unwrap();
+        assert_eq!((config.listen.port(), config.limits.epsilon_local), (1, 1.5));
+        let (value, from) = origin(&layers, "limits.epsilon_local");
+        assert!(value == "1.5" && from.ends_with("node.toml"), "{from}");
+
+        jail.set_env("INCROWD_LISTEN", "127.0.0.1:2");
+        jail.set_env("INCROWD_ADMIN_LISTEN", "127.0.0.1:2");
+        jail.set_env("INCROWD_LIMITS__EPSILON_LOCAL", "2.5");
+        jail.set_env("INCROWD_SHUFFLER__OPEN_UPLOADS", "true");
+        jail.set_env("INCROWD_TASKS", "[\"a.toml\", \"b.toml\"]");
+        let flags = json!({"listen": "127.0.0.1:3", "http": {"body_seconds": 9}, "log": "json"});
+        let layers = Layers::new(file, &flags).unwrap();
+        let config = layers.config().unwrap();
+        assert_eq!((config.listen.port(), config.admin_listen.port()), (3, 2));
+        assert_eq!(config.limits.epsilon_local, 2.5);
+        assert_eq!(config.limits.smallest_batch, 11, "a section is merged, not replaced");
+        assert_eq!(config.data, Path::new("of-the-file"));
+        assert_eq!((config.http.body_seconds, config.http.header_seconds), (9, 10));
+        assert!(config.shuffler.open_uploads);
+        assert_eq!(config.tasks, ["a.toml", "b.toml"].map(Into::<std::path::PathBuf>::into));
+        assert_eq!(config.log, LogFormat::Json);
+
+        let of = |key: &str| origin(&layers, key).1;
+        assert_eq!(of("listen"), "flag");
+        assert_eq!(of("http.body_seconds"), "flag");
+        assert_eq!(of("admin_listen"), "INCROWD_ADMIN_LISTEN");
+        assert_eq!(of("limits.epsilon_local"), "INCROWD_LIMITS__EPSILON_LOCAL");
+        assert_eq!(of("shuffler.open_uploads"), "INCROWD_SHUFFLER__OPEN_UPLOADS");
+        assert!(of("data").ends_with("node.toml"));
+        assert!(of("limits.smallest_batch").ends_with("node.toml"));
+        assert_eq!(of("http.header_seconds"), "default");
+        assert_eq!(of("bandit.shuffler_url"), "default");
+    });
+}
+
+#[test]
+fn an_unknown_key_is_refused_by_its_name_wherever_it_comes_from() {
+    let named = |result: Result<NodeConfig, ConfigError>, key: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
+    };
+    with_file("listenn = \"127.0.0.1:1\"", |_, file| named(read(file, &json!({})), "listenn"));
+    with_file("[limits]\nepsilon = 1.0", |_, file| named(read(file, &json!({})), "epsilon"));
+    with_file("", |jail, file| {
+        jail.set_env("INCROWD_HTTP__BODY_BYTE", "1024");
+        named(read(file, &json!({})), "body_byte");
+    });
+    with_file("", |_, file| named(read(file, &json!({"bandit": {"url": ""}})), "url"));
+    with_file("listen = 5", |_, file| named(read(file, &json!({})), "listen"));
+    with_file("listen = \"here\"", |_, file| named(read(file, &json!({})), "listen"));
+    with_file("[limits]\nepsilon_local = \"much\"", |_, file| {
+        named(read(file, &json!({})), "epsilon_local");
+    });
+    with_file("listen = ", |_, file| assert!(read(file, &json!({})).is_err()));
+    let missing = Layers::new(Some(Path::new("/nowhere/node.toml")), &json!({}));
+    let error = missing.err().unwrap();
+    assert!(matches!(error, ConfigError::NoFile(_)) && error.to_string().contains("/nowhere"));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_by_their_name() {
+    let http = HttpLimits::default();
+    let cases = [
+        ("http.body_bytes", HttpLimits { body_bytes: 1023, ..http }),
+        ("http.body_bytes", HttpLimits { body_bytes: (64 << 20) + 1, ..http }),
+        ("http.header_seconds", HttpLimits { header_seconds: 0, ..http }),
+        ("http.header_seconds", HttpLimits { header_seconds: 601, ..http }),
+        ("http.body_seconds", HttpLimits { body_seconds: 0, ..http }),
+        ("http.body_seconds", HttpLimits { body_seconds: 601, ..http }),
+        ("http.concurrent_requests", HttpLimits { concurrent_requests: 0, ..http }),
+        ("http.concurrent_requests", HttpLimits { concurrent_requests: (1 << 20) + 1, ..http }),
+    ];
+    let refused = |config: NodeConfig, key: &str| match config.check() {
+        Err(ConfigError::Range { key: found, .. }) => assert_eq!(found, key),
+        other => panic!("{key}: {other:?}"),
+    };
+    for (key, http) in cases {
+        refused(NodeConfig { http, ..NodeConfig::default() }, key);
+    }
+    for seconds in [0, 601] {
+        let mut config = NodeConfig::default();
+        config.bandit.longest_pause_seconds = seconds;
+        refused(config, "bandit.longest_pause_seconds");
+    }
+    let edges = [
+        HttpLimits { body_bytes: 1024, header_seconds: 1, body_seconds: 1, ..http },
+        HttpLimits { body_bytes: 64 << 20, header_seconds: 600, body_seconds: 600, ..http },
+        HttpLimits { concurrent_requests: 1, ..http },
+    ];
+    for http in edges {
+        assert!(NodeConfig { http, ..NodeConfig::default() }.check().is_ok());
+    }
+}
+
+#[test]
+fn plain_http_for_the_world_is_refused_from_every_source() {
+    with_file("listen = \"0.0.0.0:80\"", |jail, file| {
+        let error = read(file, &json!({})).unwrap_err();
+        assert!(matches!(error, ConfigError::PlainHttp { key: "listen", .. }), "{error}");
+        jail.set_env("INCROWD_ALLOW_PLAIN_HTTP", "true");
+        assert!(read(file, &json!({})).unwrap().allow_plain_http);
+        let flags = json!({"allow_plain_http": false, "admin_listen": "[::]:1"});
+        assert!(read(file, &flags).is_err());
+    });
+    let local = NodeConfig { listen: "[::1]:1".parse().unwrap(), ..NodeConfig::default() };
+    assert!(local.check().is_ok());
+}
+
+#[test]
+fn every_problem_has_a_section_under_its_own_name() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/problems.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    for kind in Kind::ALL {
+        let heading = format!("\n## {}\n", kind.name());
+        let section = text.split(&heading).nth(1).unwrap_or_else(|| {
+            panic!("docs/problems.md has no section {}", kind.name());
+        });
+        let section = section.split("\n## ").next().unwrap();
+        assert!(section.trim().len() > 40, "{} says nothing", kind.name());
+        assert!(kind.uri().ends_with(&format!("problems.md#{}", kind.name())));
+    }
+    let headings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    for heading in headings {
+        assert!(
+            names.contains(&heading),
+            "docs/problems.md explains {heading}, which does not exist"
+        );
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Kind::ALL.len(), "names are unique");
+}

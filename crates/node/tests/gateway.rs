@@ -1,0 +1,358 @@
+//! Oblivious HTTP from a device over a relay to the gateway, and TLS on the listeners (R18, R19, R22).
+
+mod common;
+
+use std::{
+    fs,
+    io::Cursor,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request, State},
+    response::{IntoResponse, Response},
+};
+use bhttp::{Message, Mode};
+use common::{Place, Running, hot, mechanism, one_hot, plain, problem, sums};
+use incrowd_node::{ConfigError, PLAIN, Relay, Role, Roles, SEALED, ServiceError, TlsConfig};
+use incrowd_protocol::Report;
+use ohttp::ClientRequest;
+use reqwest::Client;
+
+/// An inner request as a device makes it.
+fn inner(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut message = Message::request(
+        method.into(),
+        b"https".to_vec(),
+        b"shuffler.example".to_vec(),
+        path.into(),
+    );
+    for (name, value) in headers {
+        message.put_header(*name, *value);
+    }
+    message.write_content(body);
+    let mut bytes = Vec::new();
+    message.write_bhttp(Mode::KnownLength, &mut bytes).unwrap();
+    bytes
+}
+
+/// Sends an inner request to a relay; the status and the message of the inner answer.
+async fn carried(client: &Client, relay: &str, keys: &[u8], inner: &[u8]) -> (u16, Message) {
+    let (request, answer) =
+        ClientRequest::from_encoded_config_list(keys).unwrap().encapsulate(inner).unwrap();
+    let post = client.post(relay).header("content-type", "message/ohttp-req");
+    let outer = post.body(request).send().await.unwrap();
+    assert_eq!(outer.status(), 200);
+    assert_eq!(outer.headers()["content-type"], "message/ohttp-res");
+    let opened = answer.decapsulate(&outer.bytes().await.unwrap()).unwrap();
+    let message = Message::read_bhttp(&mut Cursor::new(opened)).unwrap();
+    (message.control().status().unwrap().code(), message)
+}
+
+/// The inner request of an upload.
+async fn upload(node: &Running, report: &Report) -> Vec<u8> {
+    let path = format!("/v1/tasks/{}/reports/{}", node.task.id(), hex::encode(report.id().0));
+    let token = format!("Bearer {}", node.token(Role::Device));
+    let headers = [("content-type", SEALED), ("authorization", token.as_str())];
+    inner("PUT", &path, &headers, &node.seal(report).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
+    let mut place = Place::new(plain(mechanism(6, 0, &[(2, 12, 1)])));
+    // One report a second for each address, so the shuffler would notice that all come from one.
+    place.config.http.reports_per_second_per_peer = 1;
+    let node = place.start(Roles::Shuffler);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
+    let keys = client.get(format!("{url}ohttp-keys")).send().await.unwrap();
+    assert_eq!(keys.headers()["content-type"], "application/ohttp-keys");
+    let keys = keys.bytes().await.unwrap();
+    let own = client.get(format!("{}/v1/ohttp-keys", node.base)).send().await.unwrap();
+    assert_eq!(own.bytes().await.unwrap(), keys);
+    let signed = node.notice().await.gateway_keys.unwrap();
+    assert_eq!(hex::decode(signed).unwrap(), keys, "and the signed notice has them");
+
+    for number in 0..12 {
+        let inner = upload(&node, &one_hot(place.mechanism(), 1, number)).await;
+        let (status, message) = carried(&client, &url, &keys, &inner).await;
+        assert_eq!(
+            status, 204,
+            "an inner request has no address, so the limit does not hold it up"
+        );
+        assert!(message.content().is_empty());
+    }
+    assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), 0..12));
+    let direct = [20, 21].map(|number| one_hot(place.mechanism(), 2, number));
+    assert_eq!(node.put(&direct[0]).await.status(), 204);
+    assert_eq!(node.put(&direct[1]).await.status(), 429, "outside, the limit is there");
+    relay.stop().await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r22_inner_requests_need_the_same_tokens_and_get_the_same_answers() {
+    let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let node = place.start(Roles::Shuffler);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
+    let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
+    let ask = async |method: &str, path: &str, role: Option<Role>, body: &[u8]| {
+        let token = role.map(|role| format!("Bearer {}", place.token(role)));
+        let mut headers = vec![("content-type", PLAIN)];
+        headers.extend(token.as_deref().map(|token| ("authorization", token)));
+        carried(&client, &url, &keys, &inner(method, path, &headers, body)).await
+    };
+    let task = format!("/v1/tasks/{}", place.task.id());
+    let report = one_hot(place.mechanism(), 1, 0);
+    let path = format!("{task}/reports/{}", hex::encode(report.id().0));
+    let bytes = report.encode(place.mechanism()).unwrap();
+    for (role, status) in
+        [(None, 401), (Some(Role::Relay), 403), (Some(Role::Bandit), 403), (Some(Role::Admin), 403)]
+    {
+        assert_eq!(ask("PUT", &path, role, &bytes).await.0, status, "{role:?}");
+    }
+    assert_eq!(node.filled().await, (Some(1), Some(0)), "the relay's token is not the inner one");
+    let (status, message) = ask("PUT", &path, Some(Role::Device), b"nonsense").await;
+    assert_eq!(status, 422);
+    assert_eq!(message.header().get(b"content-type").unwrap(), b"application/problem+json");
+    assert_eq!(ask("PUT", &path, Some(Role::Device), &bytes).await.0, 204);
+
+    let (status, message) = ask("GET", &format!("{task}/config"), None, b"").await;
+    assert_eq!(status, 200);
+    let outside = node.ask(reqwest::Method::GET, "/config").send().await.unwrap();
+    assert_eq!(message.header().get(b"etag").unwrap(), outside.headers()["etag"].as_bytes());
+    assert_eq!(message.content(), &outside.bytes().await.unwrap()[..]);
+    for path in ["/v1/tasks", "/v1/gateway", "/metrics", "/v1/ohttp-keys"] {
+        let (status, message) = ask("GET", path, Some(Role::Admin), b"").await;
+        assert_eq!(status, 404, "{path} is not reached from inside");
+        let kind = message.header().get(b"content-type");
+        assert_eq!(kind, Some(b"application/problem+json".as_slice()), "{path}");
+    }
+    let (status, message) = ask("DELETE", &format!("{task}/config"), None, b"").await;
+    assert_eq!(status, 405);
+    let kind = message.header().get(b"content-type");
+    assert_eq!(kind, Some(b"application/problem+json".as_slice()));
+    relay.stop().await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_encapsulated_to_the_gateway_is_refused() {
+    let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let node = place.start(Roles::Shuffler);
+    let post = async |kind: &str, body: Vec<u8>| {
+        let post = node.client.post(format!("{}/v1/gateway", node.base));
+        let post = post.bearer_auth(place.token(Role::Relay)).header("content-type", kind);
+        post.body(body).send().await.unwrap()
+    };
+    let kind = "message/ohttp-req";
+    let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
+    let good = upload(&node, &one_hot(place.mechanism(), 1, 0)).await;
+    let encapsulate = |inner: &[u8]| {
+        ClientRequest::from_encoded_config_list(&keys).unwrap().encapsulate(inner).unwrap()
+    };
+    let request = encapsulate(&good).0;
+    assert_eq!(problem(post("text/plain", request.clone()).await).await.0, 415);
+    for bit in (0..request.len() * 8).step_by(5) {
+        let mut flipped = request.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let answer = problem(post(kind, flipped).await).await;
+        assert_eq!(answer, (422, "gateway".into()), "bit {bit}");
+    }
+    for garbage in [vec![], vec![1, 2, 3], vec![0xff; 200], request[..request.len() - 1].to_vec()] {
+        assert_eq!(problem(post(kind, garbage).await).await, (422, "gateway".into()));
+    }
+    assert_eq!(node.filled().await, (Some(1), Some(0)));
+    // Well encapsulated, but no request inside: the answer is for the device, inside too.
+    for inside in [b"no binary http".to_vec(), Vec::new(), good[..good.len() / 2].to_vec()] {
+        let (request, answer) = encapsulate(&inside);
+        let outer = post(kind, request).await;
+        assert_eq!(outer.status(), 200);
+        let opened = answer.decapsulate(&outer.bytes().await.unwrap()).unwrap();
+        let message = Message::read_bhttp(&mut Cursor::new(opened)).unwrap();
+        let status = message.control().status().unwrap().code();
+        assert!((400..500).contains(&status), "{status}");
+    }
+    assert_eq!(node.filled().await, (Some(1), Some(0)));
+    node.stop().await;
+
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    place.config.shuffler.gateway = false;
+    let node = place.start(Roles::Shuffler);
+    assert_eq!(node.notice().await.gateway_keys, None);
+    let keys = node.client.get(format!("{}/v1/ohttp-keys", node.base)).send().await.unwrap();
+    assert_eq!(problem(keys).await.0, 404, "a gateway that is switched off");
+    node.stop().await;
+}
+
+/// What a gateway sees of the requests that come to it.
+type Seen = Arc<Mutex<Vec<(SocketAddr, Vec<(String, String)>)>>>;
+
+async fn note(
+    State(seen): State<Seen>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()));
+    seen.lock().unwrap().push((peer, headers.collect()));
+    ([("content-type", "message/ohttp-res"), ("x-of-the-gateway", "1")], "answer").into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
+    let seen = Seen::default();
+    let app = Router::new().fallback(note).with_state(seen.clone());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let gateway = format!("http://{}", listener.local_addr().unwrap());
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    let handle = axum_server::Handle::new();
+    let server = axum_server::from_tcp(listener).unwrap().handle(handle.clone());
+    let running = tokio::spawn(server.serve(service));
+    let relay = Relay::new(&gateway, "the-relays-token", None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let url = format!("http://{}/", relay.address());
+    let client = Client::builder()
+        .user_agent("marker-agent")
+        .local_address(std::net::IpAddr::from([127, 66, 77, 88]))
+        .build()
+        .unwrap();
+    let answer = client
+        .post(&url)
+        .header("content-type", "message/ohttp-req")
+        .header("cookie", "marker-cookie")
+        .header("x-forwarded-for", "203.0.113.77")
+        .header("forwarded", "for=203.0.113.77")
+        .header("accept-language", "marker-language")
+        .header("authorization", "Bearer marker-token")
+        .header("incrowd-anything", "marker-header")
+        .body("encapsulated")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().get("x-of-the-gateway").is_none(), "only the body comes back");
+    assert_eq!(answer.text().await.unwrap(), "answer");
+    let seen = seen.lock().unwrap().clone();
+    let [(peer, headers)] = seen.as_slice() else { panic!("{seen:?}") };
+    assert_ne!(peer.ip().to_string(), "127.66.77.88");
+    let mut names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    let expected = ["accept", "authorization", "content-length", "content-type", "host"];
+    assert_eq!(names, expected);
+    let text = format!("{headers:?}");
+    assert!(!text.contains("marker") && !text.contains("203.0.113"), "{text}");
+    assert!(text.contains("Bearer the-relays-token"));
+
+    let wrong = client.post(&url).header("content-type", "text/plain").body("x").send().await;
+    assert_eq!(problem(wrong.unwrap()).await, (415, "unsupported-type".into()));
+    handle.shutdown();
+    running.await.unwrap().unwrap();
+    let gone = client.post(&url).header("content-type", "message/ohttp-req").body("x").send().await;
+    assert_eq!(problem(gone.unwrap()).await, (502, "bad-gateway".into()));
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r22_a_relay_with_a_wrong_token_carries_nothing() {
+    let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let node = place.start(Roles::Shuffler);
+    for token in ["unknown", place.token(Role::Device)] {
+        let relay = Relay::new(&node.base, token, None).unwrap();
+        let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+        let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
+        let inner = upload(&node, &one_hot(place.mechanism(), 1, 0)).await;
+        let request = ClientRequest::from_encoded_config_list(&keys).unwrap();
+        let post = node.client.post(format!("http://{}/", relay.address()));
+        let post = post.header("content-type", "message/ohttp-req");
+        let answer = post.body(request.encapsulate(&inner).unwrap().0).send().await.unwrap();
+        assert_eq!(problem(answer).await, (502, "bad-gateway".into()));
+        relay.stop().await;
+    }
+    assert_eq!(node.filled().await, (Some(1), Some(0)));
+    node.stop().await;
+}
+
+/// A certificate for 127.0.0.1 and its key.
+fn certificate(folder: &Path) -> TlsConfig {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let tls = TlsConfig { certificate: folder.join("tls.pem"), key: folder.join("tls.key") };
+    fs::write(&tls.certificate, made.cert.pem()).unwrap();
+    fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
+    tls
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_carries_everything_from_device_to_model() {
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let tls = certificate(place.folder.path());
+    place.config.tls = Some(tls.clone());
+    let node = place.start(Roles::Both);
+    assert!(node.base.starts_with("https://"));
+    for number in 0..2 {
+        assert_eq!(node.put_sealed(&one_hot(place.mechanism(), 1, number)).await.status(), 204);
+    }
+    // The node's own collector came over TLS too.
+    node.model_of(1).await;
+    assert_eq!(node.status().await.absorbed, Some(1));
+    let strangers = incrowd_node::http_client(None).unwrap();
+    assert!(strangers.get(format!("{}/openapi.json", node.base)).send().await.is_err());
+    let plain = format!("http://{}/openapi.json", node.node.address());
+    assert!(strangers.get(plain).send().await.is_err(), "no plain HTTP on a listener with TLS");
+
+    let ca = fs::read(&tls.certificate).unwrap();
+    let relay = Relay::new(&node.base, place.token(Role::Relay), Some(&ca)).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), Some(&tls), false).unwrap();
+    let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
+    let inner = upload(&node, &one_hot(place.mechanism(), 2, 2)).await;
+    let url = format!("https://{}/", relay.address());
+    assert_eq!(carried(&node.client, &url, &keys, &inner).await.0, 204);
+    assert_eq!(node.filled().await, (Some(2), Some(1)));
+    relay.stop().await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let world: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let relay = Relay::new("http://127.0.0.1:9", "token", None).unwrap();
+    match relay.listen(world, None, false).err() {
+        Some(ServiceError::Config(ConfigError::PlainHttp { key: "listen", address })) => {
+            assert_eq!(address, world);
+        }
+        other => panic!("{other:?}"),
+    }
+    relay.listen(world, None, true).unwrap().stop().await;
+    for key in ["listen", "admin_listen"] {
+        let mut config = place.config.clone();
+        if key == "listen" {
+            config.listen = world
+        } else {
+            config.admin_listen = world
+        }
+        match config.clone().check() {
+            Err(ConfigError::PlainHttp { key: found, .. }) => assert_eq!(found, key),
+            other => panic!("{other:?}"),
+        }
+        assert!(incrowd_node::Node::start(&config, Roles::Shuffler).is_err(), "also in code");
+        config.allow_plain_http = true;
+        assert!(config.clone().check().is_ok());
+        config.allow_plain_http = false;
+        config.tls = Some(certificate(place.folder.path()));
+        assert!(config.check().is_ok());
+    }
+    place.config.tls = Some(TlsConfig {
+        certificate: place.config.tasks[0].clone(),
+        key: place.config.tasks[0].clone(),
+    });
+    let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
+    assert!(matches!(refused, ServiceError::Tls(_)), "{refused}");
+}
