@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_demo_learns_and_prints_a_table() {
-    let output = incrowd(&["demo", "--users", "300000"]);
+    let output = incrowd(&["demo", "--users", "300000", "--in-process"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let expected = "\
 seed                             1
@@ -30,8 +30,17 @@ regret                        5899
 }
 
 #[test]
+fn the_services_give_what_the_library_gives() {
+    let over_http = incrowd(&["demo", "--users", "10000"]);
+    let in_process = incrowd(&["demo", "--users", "10000", "--in-process"]);
+    assert!(text(&in_process.stdout).contains("batches released               100"));
+    assert_eq!(text(&over_http.stdout), text(&in_process.stdout), "{}", text(&over_http.stderr));
+    assert_eq!(over_http.status, in_process.status);
+}
+
+#[test]
 fn json_is_one_object_on_stdout() {
-    let output = incrowd(&["demo", "--users", "300000", "--output", "json"]);
+    let output = incrowd(&["demo", "--users", "300000", "--in-process", "--output", "json"]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["users"], 300_000);
     assert!(value["regret_share"].as_f64().unwrap() < 0.15);

@@ -98,7 +98,7 @@ fn the_demo_confirms_the_predicted_regret() {
     let mut regret = 0.0;
     for seed in 1..=3 {
         let output = incrowd(&format!(
-            "demo --output json --users 100000 --batch-size {} --bits {} --keep {keep} --seed {seed}",
+            "demo --in-process --output json --users 100000 --batch-size {} --bits {} --keep {keep} --seed {seed}",
             stage["size"], stage["bits"]
         ));
         regret += number(&serde_json::from_slice(&output.stdout).unwrap(), "regret") / 3.0;
