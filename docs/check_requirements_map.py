@@ -19,4 +19,4 @@ for number, section in zip(sections[::2], sections[1::2]):
                 wrong.append(f"R{number}: {path} has no test {name}")
     if not named:
         wrong.append(f"R{number} has no test")
-sys.exit("\n".join(wrong))
+sys.exit("\n".join(wrong) or 0)

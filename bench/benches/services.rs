@@ -143,7 +143,8 @@ impl Server {
     }
 
     fn put(&self, report: &[u8], kind: &str) -> Vec<u8> {
-        let id = hex(if kind.contains("sealed") { &report[6..22] } else { &report[13..29] });
+        let id =
+            hex::encode(if kind.contains("sealed") { &report[6..22] } else { &report[13..29] });
         self.request(&format!("PUT /v1/tasks/{}/reports/{id}", self.task), kind, report)
     }
 
@@ -166,10 +167,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A kept connection that sends prepared bytes and reads whole answers.

@@ -16,18 +16,22 @@ use incrowd_protocol::{Task, VerificationKeys};
 
 use crate::{runtime, service};
 
-/// Prints findings and remembers whether one of them is bad.
+/// Prints findings and counts them.
 #[derive(Default)]
 struct Findings {
+    good: usize,
+    notes: usize,
     bad: usize,
 }
 
 impl Findings {
-    fn good(&self, text: impl AsRef<str>) {
+    fn good(&mut self, text: impl AsRef<str>) {
+        self.good += 1;
         out!("ok    {}", text.as_ref());
     }
 
-    fn note(&self, text: impl AsRef<str>) {
+    fn note(&mut self, text: impl AsRef<str>) {
+        self.notes += 1;
         out!("note  {}", text.as_ref());
     }
 
@@ -37,7 +41,7 @@ impl Findings {
     }
 }
 
-pub fn run(arguments: &service::Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &service::Arguments) -> ExitCode {
     let mut findings = Findings::default();
     match arguments.layers().and_then(|layers| Ok(layers.config()?)) {
         Err(error) => findings.bad(format!("settings: {error}")),
@@ -46,7 +50,9 @@ pub fn run(arguments: &service::Arguments) -> Result<ExitCode, Box<dyn Error>> {
             examine(&config, &mut findings);
         }
     }
-    Ok(ExitCode::from(u8::from(findings.bad > 0)))
+    let Findings { good, notes, bad } = findings;
+    eprintln!("{good} ok, {notes} to note, {bad} bad");
+    ExitCode::from(u8::from(bad > 0))
 }
 
 fn examine(config: &NodeConfig, findings: &mut Findings) {
@@ -170,7 +176,7 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
     for task in config.tasks.iter().filter_map(|path| load_task(path, None).ok()) {
         match ask(config, &token, &task) {
             Ok(200 | 202 | 410) => {
-                findings.good(format!("the shuffler has releases of {}", task.id()))
+                findings.good(format!("the shuffler has releases of {}", task.id()));
             }
             Ok(401 | 403) => findings.bad("the shuffler refuses the token in bandit.token_file"),
             Ok(404) => findings.bad(format!("the shuffler does not have task {}", task.id())),

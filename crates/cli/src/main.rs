@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         }
         Command::Config(arguments) => service::config(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Doctor(arguments) => Ok(doctor::run(&arguments)),
         Command::Figures(arguments) => figures::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),

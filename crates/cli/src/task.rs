@@ -1,6 +1,11 @@
 //! `incrowd task`: task files, running tasks, and what is left of them.
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
 use incrowd_node::{
@@ -141,7 +146,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn new(plan: &PathBuf, keys: VerificationKeys, plain_reports: bool) -> Result<(), Box<dyn Error>> {
+fn new(plan: &Path, keys: VerificationKeys, plain_reports: bool) -> Result<(), Box<dyn Error>> {
     let text = fs::read_to_string(plan).map_err(|error| format!("{}: {error}", plan.display()))?;
     let config: TaskConfig = toml::from_str(&text)?;
     let policy = PolicyConfig { plain_reports, ..(*config.policy()).into() }.check()?;
@@ -152,7 +157,7 @@ fn new(plan: &PathBuf, keys: VerificationKeys, plain_reports: bool) -> Result<()
     Ok(())
 }
 
-fn show(file: &PathBuf) -> Result<(), Box<dyn Error>> {
+fn show(file: &Path) -> Result<(), Box<dyn Error>> {
     let task = load_task(file, None)?;
     out!("task {}", task.id());
     out!("shuffler {}", task.keys().shuffler);
@@ -206,14 +211,14 @@ impl Admin {
     }
 }
 
-fn export(data: &PathBuf, task: &PathBuf, what: Export) -> Result<(), Box<dyn Error>> {
+fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> {
     let task = load_task(task, None)?;
     let store = SqliteBanditStore::inspect(&Files::of(data).bandit_store)?;
     let line = |bytes: Vec<u8>| out!("{}", String::from_utf8_lossy(&bytes));
     match what {
         Export::Models => store.models(&task.id())?.into_iter().for_each(|model| line(model.bytes)),
         Export::Releases => {
-            store.releases(&task.id())?.into_iter().for_each(|(_, bytes)| line(bytes))
+            store.releases(&task.id())?.into_iter().for_each(|(_, bytes)| line(bytes));
         }
         Export::Ledger => {
             let certificate = certify(task.mechanism())?;

@@ -57,7 +57,7 @@ struct World {
 #[test]
 fn nothing_acknowledged_is_lost_or_counted_twice() {
     let number = |name, otherwise| env::var(name).map_or(otherwise, |text| text.parse().unwrap());
-    let (kills, seed) = (number("INCROWD_KILLS", 20), number("INCROWD_SEED", 1));
+    let (kills, seed) = (number("INCROWD_KILLS", 60), number("INCROWD_SEED", 1));
     let started = Instant::now();
     let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
     let rounds = (kills * BETWEEN).div_ceil(SIZE) + 10;

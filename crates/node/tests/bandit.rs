@@ -201,7 +201,7 @@ async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
     let release = shuffler.release(1).await;
     let signature = release.headers()[SIGNATURE].clone();
     let honest = release.bytes().await.unwrap().to_vec();
-    // Somebody in between who adds a thousand to nothing: one digit of one sum is another.
+    // Somebody in between who changes one digit of one sum.
     let text = String::from_utf8(honest.clone()).unwrap();
     let place_of_sum = text.find("\"sums\":[\"").unwrap() + 9;
     let mut forged = honest;

@@ -215,7 +215,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
     fn r1_r2_r3_r4_the_sqlite_store_keeps_its_promises_whatever_happens(grace in 0u32..3, acts in acts()) {
@@ -377,7 +377,7 @@ fn bandit_acts() -> impl Strategy<Value = Vec<Option<u32>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(30) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(15) })]
 
     #[test]
     fn r24_every_bandit_store_takes_each_release_once_and_in_order(acts in bandit_acts()) {
@@ -663,6 +663,7 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
                 let to = copies.path().join(format!("{}.db", made.len()));
                 backup(&shelf.path(), &to).unwrap();
                 made.push(to);
+                thread::sleep(Duration::from_millis(25));
             }
             made
         });
