@@ -250,7 +250,7 @@ async fn the_bandit_stops_asking_when_the_task_is_closed() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let text = node.metrics().await;
     let told = common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
-    assert_eq!(told, 1.0, "it is told once and asks no more");
+    assert!((told - 1.0).abs() < 0.5, "it is told once and asks no more");
     assert_eq!(node.signed(node.model("").await, Document::Model).await, model);
     node.stop().await;
 }

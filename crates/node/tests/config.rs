@@ -62,7 +62,7 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
         let layers = Layers::new(file, &flags).unwrap();
         let config = layers.config().unwrap();
         assert_eq!((config.listen.port(), config.admin_listen.port()), (3, 2));
-        assert_eq!(config.limits.epsilon_local, 2.5);
+        assert!((config.limits.epsilon_local - 2.5).abs() < 1e-12);
         assert_eq!(config.limits.smallest_batch, 11, "a section is merged, not replaced");
         assert_eq!(config.data, Path::new("of-the-file"));
         assert_eq!((config.http.body_seconds, config.http.header_seconds), (9, 10));

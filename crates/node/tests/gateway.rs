@@ -334,9 +334,9 @@ async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
     for key in ["listen", "admin_listen"] {
         let mut config = place.config.clone();
         if key == "listen" {
-            config.listen = world
+            config.listen = world;
         } else {
-            config.admin_listen = world
+            config.admin_listen = world;
         }
         match config.clone().check() {
             Err(ConfigError::PlainHttp { key: found, .. }) => assert_eq!(found, key),

@@ -176,8 +176,8 @@ impl Place {
         let token = folder.path().join("token");
         fs::write(&token, format!("{}\n", self.token(Role::Bandit))).unwrap();
         let mut config = settings(data);
-        config.tasks = self.config.tasks.clone();
-        config.bandit.shuffler_url = shuffler.base.clone();
+        config.tasks.clone_from(&self.config.tasks);
+        config.bandit.shuffler_url.clone_from(&shuffler.base);
         config.bandit.token_file = Some(token);
         config.bandit.longest_pause_seconds = 1;
         Place { folder, config, task: self.task.clone(), tokens: self.tokens.clone() }
