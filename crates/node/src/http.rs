@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, State},
+    extract::{FromRef, FromRequest, FromRequestParts, Path, Query, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -29,11 +29,14 @@ pub const SIGNATURE: HeaderName = HeaderName::from_static("incrowd-signature");
 /// The body of a request, within the limits of size and time.
 pub(crate) struct Content(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Content {
+impl<S: Send + Sync> FromRequest<S> for Content
+where
+    HttpLimits: FromRef<S>,
+{
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let limits = request.extensions().get::<HttpLimits>().copied().unwrap_or_default();
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let limits = HttpLimits::from_ref(state);
         let too_large = || {
             Problem::new(
                 Kind::TooLarge,
@@ -246,7 +249,7 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
 /// Puts around a finished router what every listener has: limits, problems for unknown paths, counted answers.
 pub(crate) fn finished(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
     let busy = Arc::new(Semaphore::new(limits.concurrent_requests));
-    with_problems(router).layer(middleware::from_fn_with_state((limits, busy, metrics), around))
+    with_problems(router).layer(middleware::from_fn_with_state((busy, metrics), around))
 }
 
 /// Answers what the router does not have with problems.
@@ -259,11 +262,10 @@ pub(crate) fn with_problems(router: Router) -> Router {
 }
 
 async fn around(
-    State((limits, busy, metrics)): State<(HttpLimits, Arc<Semaphore>, Arc<Metrics>)>,
-    mut request: Request,
+    State((busy, metrics)): State<(Arc<Semaphore>, Arc<Metrics>)>,
+    request: Request,
     next: Next,
 ) -> Response {
-    request.extensions_mut().insert(limits);
     let response = match busy.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => Problem::new(Kind::Unavailable, "too many requests at once").into_response(),

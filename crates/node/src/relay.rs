@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::State,
+    extract::{FromRef, State},
     http::header,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -77,6 +77,12 @@ impl Relay {
         }
         let body = answer.bytes().await.map_err(unreachable)?;
         Ok(([(header::CONTENT_TYPE, expected)], body).into_response())
+    }
+}
+
+impl FromRef<Arc<Relay>> for HttpLimits {
+    fn from_ref(_: &Arc<Relay>) -> Self {
+        Self::default()
     }
 }
 

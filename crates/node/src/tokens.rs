@@ -44,7 +44,8 @@ impl Role {
 #[serde(deny_unknown_fields)]
 struct Entry {
     role: Role,
-    sha256: String,
+    #[serde(with = "hex::serde")]
+    sha256: [u8; 32],
 }
 
 /// The tokens that a service knows.
@@ -79,7 +80,7 @@ impl Tokens {
         SysRng.try_fill_bytes(secret.as_mut_slice()).map_err(EnvelopeError::Randomness)?;
         let token =
             Zeroizing::new(format!("incrowd-{}-{}", role.name(), hex::encode(secret.as_slice())));
-        self.entries.push(Entry { role, sha256: hex::encode(Sha256::digest(token.as_bytes())) });
+        self.entries.push(Entry { role, sha256: Sha256::digest(token.as_bytes()).into() });
         Ok(token)
     }
 
@@ -108,10 +109,10 @@ impl Tokens {
 
     /// What a token is worth. Takes the same time whichever it is.
     pub fn verdict(&self, token: &[u8]) -> Verdict {
-        let digest = hex::encode(Sha256::digest(token));
+        let digest: [u8; 32] = Sha256::digest(token).into();
         let mut verdict = Verdict::Unknown;
         for entry in &self.entries {
-            if bool::from(entry.sha256.as_bytes().ct_eq(digest.as_bytes())) {
+            if bool::from(entry.sha256.ct_eq(&digest)) {
                 verdict = Verdict::Known(entry.role);
             }
         }

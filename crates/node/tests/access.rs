@@ -35,8 +35,7 @@ enum Door {
 impl Door {
     fn expected(self, sender: Sender, inside: u16) -> u16 {
         match (self, sender) {
-            (_, Sender::Unknown | Sender::Malformed) => 401,
-            (Self::Only(_), Sender::Nobody) => 401,
+            (_, Sender::Unknown | Sender::Malformed) | (Self::Only(_), Sender::Nobody) => 401,
             (Self::Only(role), Sender::Of(found)) if found != role => 403,
             (Self::OpenToDevices, Sender::Of(found)) if found != Role::Device => 403,
             _ => inside,

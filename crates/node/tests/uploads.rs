@@ -400,7 +400,7 @@ async fn r1_the_task_ends_with_its_last_round_for_everyone() {
     })
     .await;
     let text = node.metrics().await;
-    assert_eq!(metric(&text, "incrowd_collector_failures"), 0.0, "and asks for no more");
+    assert!(metric(&text, "incrowd_collector_failures") < 0.5, "and asks for no more");
     assert_eq!(sums(&node.released(2).await), hot(node.mechanism(), 2..4));
     node.stop().await;
 }

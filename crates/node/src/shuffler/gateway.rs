@@ -5,7 +5,7 @@ use std::{io::Cursor, sync::Arc};
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::State,
+    extract::{FromRef, State},
     http::{HeaderName, HeaderValue, Method, Request, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -21,7 +21,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Shuffler;
 use crate::{
-    ServiceError,
+    HttpLimits, ServiceError,
     http::{Content, ContentType, Guard, with_problems},
     openapi::Binary,
     problem::{GatewayProblems, Kind, Problem, ReadProblems},
@@ -63,6 +63,12 @@ struct Inner {
     shuffler: Arc<Shuffler>,
     /// Where the opened requests go.
     routes: Router,
+}
+
+impl FromRef<Inner> for HttpLimits {
+    fn from_ref(inner: &Inner) -> Self {
+        inner.shuffler.limits
+    }
 }
 
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> (Router, OpenApi) {

@@ -13,7 +13,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use axum::Router;
+use axum::{Router, extract::FromRef};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use incrowd_envelope::Document;
 use incrowd_privacy::Certificate;
@@ -46,6 +46,7 @@ pub struct Shuffler {
     tokens: Arc<Tokens>,
     model_url: Option<String>,
     open_uploads: bool,
+    limits: HttpLimits,
     all: Option<DefaultDirectRateLimiter>,
     per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
     metrics: Arc<Metrics>,
@@ -126,6 +127,7 @@ impl Shuffler {
             tokens,
             model_url,
             open_uploads: config.shuffler.open_uploads,
+            limits: config.http,
             all: quota(reports_per_second).map(RateLimiter::direct),
             per_peer: quota(reports_per_second_per_peer).map(RateLimiter::keyed),
             metrics,
@@ -190,6 +192,12 @@ impl Shuffler {
     fn served(&self, task: &TaskId) -> Result<&Served, Problem> {
         let unknown = || Problem::new(Kind::NotFound, "this service does not have the task");
         self.tasks.get(task).ok_or_else(unknown)
+    }
+}
+
+impl FromRef<Arc<Shuffler>> for HttpLimits {
+    fn from_ref(shuffler: &Arc<Shuffler>) -> Self {
+        shuffler.limits
     }
 }
 

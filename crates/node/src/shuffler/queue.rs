@@ -22,8 +22,6 @@ use crate::{
 const LENGTH: usize = 4096;
 /// Reports after which a commit begins even if more are waiting.
 const GROUP: usize = 50_000;
-/// How long a commit waits for company, when the one before had some: a disk that is asked half as often does twice as much.
-const GATHER: Duration = Duration::from_micros(500);
 /// Without work for so long, what is left of earlier states is destroyed.
 const IDLE: Duration = Duration::from_millis(200);
 /// And so often at most while there is work.
@@ -57,8 +55,7 @@ impl Queue {
     ) -> (Self, JoinHandle<()>) {
         let (jobs, waiting) = mpsc::sync_channel(LENGTH);
         let tidied = Instant::now();
-        let writer =
-            Writer { store, tasks, metrics, tidied, untidy: true, failing: false, company: false };
+        let writer = Writer { store, tasks, metrics, tidied, untidy: true, failing: false };
         let thread = thread::spawn(move || writer.run(&waiting));
         (Self { jobs }, thread)
     }
@@ -103,8 +100,6 @@ struct Writer {
     tidied: Instant,
     untidy: bool,
     failing: bool,
-    /// Whether the last commit held more than one request.
-    company: bool,
 }
 
 impl Writer {
@@ -129,9 +124,6 @@ impl Writer {
     /// Commits everything that has arrived. False when it is time to stop.
     fn group(&mut self, first: Job, waiting: &Receiver<Job>) -> bool {
         let (mut uploads, mut replies, mut reports) = (Vec::new(), Vec::new(), 0);
-        if self.company {
-            thread::sleep(GATHER);
-        }
         let mut next = Some(first);
         let mut last = None;
         while let Some(job) = next {
@@ -149,7 +141,6 @@ impl Writer {
             }
             next = if reports < GROUP { waiting.try_recv().ok() } else { None };
         }
-        self.company = uploads.len() > 1;
         if !uploads.is_empty() {
             self.commit(&uploads, replies, reports);
         }
