@@ -257,7 +257,7 @@ async fn r23_a_flood_is_limited_and_visible() {
     let name =
         format!("incrowd_reports_total{{task=\"{}\",outcome=\"rate-limited\"}}", place.task.id());
     let seen = metric(&node.metrics().await, &name);
-    assert_eq!(seen, f64::from(limited + 6));
+    assert!((seen - f64::from(limited + 6)).abs() < 0.5, "{seen}");
     node.stop().await;
 }
 
