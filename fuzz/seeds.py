@@ -41,6 +41,7 @@ def of_reports():
         if len(report) < 300:
             yield "report", bytes([at]) + report
             yield "report", bytes([at | 128]) + report
+            yield "bulk", (struct.pack(">I", len(report)) + report) * (1 + at % 3)
         if len(report) < 64:
             # Put right, again, changed, late: what batch.rs calls how and which.
             steps = b"".join(bytes([how, at]) + report[13:40] for how in (1, 2, 5, 17 * 3, 9))

@@ -6,7 +6,8 @@ use incrowd_envelope::{
     Document, EnvelopeError, OpeningKey, SealedHeader, Signature, seal, sealed_len, verify,
 };
 use incrowd_protocol::{
-    KeyState, Mechanism, ProtocolError, Report, ReportId, SealingKey, VerificationKey,
+    BULK_LIMIT, KeyState, Mechanism, ProtocolError, Report, ReportId, SealingKey, VerificationKey,
+    push_report, split_reports,
 };
 
 use crate::known::{ENVELOPE, MECHANISMS, TASK, all};
@@ -23,6 +24,24 @@ pub fn report(data: &[u8]) {
         put_right(&mut bytes, mechanism);
     }
     check_report(&bytes, mechanism);
+}
+
+/// A body of many reports.
+pub fn bulk(data: &[u8]) {
+    match split_reports(data) {
+        Ok(reports) => {
+            assert!(reports.len() <= BULK_LIMIT);
+            let mut body = Vec::new();
+            reports.iter().for_each(|report| push_report(&mut body, report));
+            assert_eq!(body, data, "one way of writing a body");
+        }
+        Err(error) => {
+            assert!(matches!(error, ProtocolError::Bulk | ProtocolError::BulkLimit));
+            // With one byte less or more of zeros behind it is another body, and still none that panics.
+            let _ = split_reports(&data[..data.len() - 1]);
+            let _ = split_reports(&[data, &[0]].concat());
+        }
+    }
 }
 
 /// Gives bytes the version and the hash of a mechanism, if they are long enough.

@@ -9,7 +9,7 @@ mod learning;
 mod tasks;
 
 pub use batch::{batch, snapshot};
-pub use bytes::{report, sealed, signature};
+pub use bytes::{bulk, report, sealed, signature};
 pub use documents::{model, notice, round_notice, sums};
 pub use learning::{features, participation, statistics};
 pub use tasks::{task_json, task_toml};

@@ -17,7 +17,7 @@ use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
 use incrowd_node::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, http_client, read_token};
-use incrowd_protocol::{Model, RoundNotice, TaskId, TaskNotice};
+use incrowd_protocol::{Model, RoundNotice, TaskId, TaskNotice, push_report};
 use reqwest::{Client, RequestBuilder, header};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, task::JoinSet};
@@ -238,9 +238,10 @@ impl Target {
         for _ in 0..number {
             let (id, bytes) = self.report(round)?;
             if self.bulk > 1 {
-                body.extend((bytes.len() as u32).to_be_bytes());
+                push_report(&mut body, &bytes);
+            } else {
+                body = bytes;
             }
-            body.extend(bytes);
             last = Some(id);
         }
         let (one, many) = if self.plain { (PLAIN, PLAIN_MANY) } else { (SEALED, SEALED_MANY) };

@@ -6,7 +6,7 @@ use incrowd_envelope::{Document, Signature, seal, verify};
 use incrowd_node::{
     Limits, Node, NodeConfig, Role, Roles, SEALED_MANY, SIGNATURE, TaskStatus, http_client,
 };
-use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, TaskNotice};
+use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, TaskNotice, push_report};
 use incrowd_sim::{Algorithm, Choice, Devices, Progress, SimulationError};
 use reqwest::{Client, StatusCode, header};
 use serde::Deserialize;
@@ -172,8 +172,7 @@ impl Served {
         let report = self.devices.report(number, context, reward)?;
         let bytes = report.encode(self.task.mechanism())?;
         let sealed = seal(&self.task.id(), &self.sealing_key, number, report.id(), &bytes)?;
-        self.body.extend((sealed.len() as u32).to_be_bytes());
-        self.body.extend(sealed);
+        push_report(&mut self.body, &sealed);
         self.reports += 1;
         let full = self.sent + self.reports == self.task.mechanism().round(number)?.size;
         if full || self.reports == REQUEST {

@@ -38,7 +38,7 @@ pub use metrics::Metrics;
 pub use node::{Files, Node, Roles, load_task, read_token};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
-pub use shuffler::{BULK_LIMIT, PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, Shuffler, split_reports};
+pub use shuffler::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, Shuffler};
 pub use signals::Signals;
 pub use store::StoreError;
 pub use tls::http_client;

@@ -9,8 +9,8 @@ use common::{
     Place, eventually, hot, id, joined, mechanism, metric, one_hot, outcomes, plain, problem, sums,
 };
 use incrowd_device::Device;
-use incrowd_node::{BULK_LIMIT, PLAIN, PLAIN_MANY, Role, Roles};
-use incrowd_protocol::{Report, coordinates};
+use incrowd_node::{PLAIN, PLAIN_MANY, Role, Roles};
+use incrowd_protocol::{BULK_LIMIT, Report, coordinates};
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use reqwest::{Method, StatusCode};

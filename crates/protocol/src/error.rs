@@ -110,6 +110,12 @@ pub enum ProtocolError {
     /// Padding bits that are not zero.
     #[error("padding bits must be zero")]
     Padding,
+    /// A body of many reports that breaks off.
+    #[error("a report is shorter than the length in front of it")]
+    Bulk,
+    /// A body of too many reports.
+    #[error("a body must have at most 4096 reports")]
+    BulkLimit,
 
     /// A number of entries that does not fit the dimension.
     #[error("{what} has {found} entries, must have {needed}")]

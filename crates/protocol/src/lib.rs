@@ -9,6 +9,7 @@
 //! the valid type with private fields ([`Mechanism`], [`Learner`], ...). Only valid types have behaviour, and deserialising goes
 //! through `check`.
 
+mod bulk;
 mod error;
 mod fraction;
 mod hex32;
@@ -23,6 +24,7 @@ mod sums;
 mod task;
 mod wire;
 
+pub use bulk::{BULK_LIMIT, push_report, split_reports};
 pub use error::ProtocolError;
 pub use fraction::FlipProbability;
 pub use identity::{SealingPublicKey, Task, TaskId, VerificationKey, VerificationKeys};

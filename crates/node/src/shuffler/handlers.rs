@@ -19,7 +19,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Served, Shuffler,
-    content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, report_id, split_reports},
+    content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, report_id, reports},
     gateway, unavailable,
 };
 use crate::{
@@ -160,7 +160,7 @@ async fn post_reports(
 ) -> Result<Json<BulkAnswer>, Problem> {
     let id = task_id(&task)?;
     let sealed = is_sealed(&kind, shuffler.served(&id)?, PLAIN_MANY, SEALED_MANY)?;
-    let number = split_reports(&body)?.len();
+    let number = reports(&body)?.len();
     let peer = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
     shuffler.within_rate(shuffler.served(&id)?, number, peer)?;
     let (reports, mut refused) = if sealed {
@@ -307,17 +307,17 @@ impl Shuffler {
         body: &[u8],
     ) -> Result<(Vec<(usize, Report)>, Vec<(usize, Problem)>), Problem> {
         let served = self.served(task)?;
-        let (mut reports, mut refused) = (Vec::new(), Vec::new());
-        for (index, bytes) in split_reports(body)?.into_iter().enumerate() {
+        let (mut valid, mut refused) = (Vec::new(), Vec::new());
+        for (index, bytes) in reports(body)?.into_iter().enumerate() {
             match self.decode(served, sealed, bytes) {
-                Ok(report) => reports.push((index, report)),
+                Ok(report) => valid.push((index, report)),
                 Err(problem) => {
                     self.metrics.outcomes(task, problem.kind.name()).inc();
                     refused.push((index, problem));
                 }
             }
         }
-        Ok((reports, refused))
+        Ok((valid, refused))
     }
 
     /// Counts reports, durably.

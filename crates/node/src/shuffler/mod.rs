@@ -30,7 +30,7 @@ use crate::{
     store::{Progress, ShufflerStore},
     tokens::Tokens,
 };
-pub use content::{BULK_LIMIT, PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, split_reports};
+pub use content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY};
 use gateway::Gateway;
 pub(crate) use gateway::{ANSWER as OHTTP_ANSWER, KEYS as OHTTP_KEYS, REQUEST as OHTTP_REQUEST};
 use queue::{Queue, Watched};
