@@ -29,7 +29,7 @@ use crate::{Output, runtime};
 /// Each report takes the way of a real one: a new device with the operating system's randomness ranks a few random actions with the published model,
 /// randomizes its answer for the published round, seals it and uploads it. The reports are noise to the bandit: do this to a test task only.
 ///
-/// Example: incrowd load --url http://127.0.0.1:8787 --task <id> --token-file device.token --reports 100000 --connections 64
+/// Example: incrowd load --url http://127.0.0.1:8787 --task ID --token-file device.token --reports 100000 --connections 64
 #[derive(Args)]
 pub struct Arguments {
     /// Base address of the shuffler.

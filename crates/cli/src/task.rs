@@ -29,7 +29,7 @@ pub struct Arguments {
 enum Command {
     /// Complete a planner's file with the public keys of the two roles: the task that both serve and devices pin.
     ///
-    /// Example: incrowd task new --plan plan.toml --shuffler-key <hex> --bandit-key <hex> > task.toml
+    /// Example: incrowd task new --plan plan.toml --shuffler-key HEX --bandit-key HEX > task.toml
     New {
         /// What `incrowd plan --task-file` wrote.
         #[arg(long, value_name = "TOML")]

@@ -597,3 +597,28 @@ fn when_nothing_more_can_be_written_nothing_is_acknowledged() {
         assert_eq!(sum, u64::from(counted), "report {coordinate}");
     }
 }
+
+#[test]
+fn load_takes_the_real_way_and_measures_it() {
+    let site = Site::new(2, 10, 50);
+    let shuffler = site.start(&mut site.shuffler(0));
+    let bandit = site.start(&mut site.bandit(0, &shuffler.url));
+    let load = |options: &str| {
+        let (task, token) = (site.task.id(), site.path("device.token"));
+        let base = &shuffler.url;
+        let command = format!(
+            "load --url {base} --task {task} --token-file {} --output json {options}",
+            token.display()
+        );
+        let told: serde_json::Value = serde_json::from_str(&good(&command)).unwrap();
+        assert!(told["milliseconds_p50"].as_f64() <= told["milliseconds_p99"].as_f64());
+        told["outcomes"]["accepted"].as_u64().unwrap()
+    };
+    // Reports of a round that ends meanwhile are late: with one connection none is.
+    assert_eq!(load("--reports 49 --connections 1"), 49);
+    assert_eq!(load("--reports 51 --bulk 51 --connections 1 --plain"), 51);
+    assert_eq!(load("--reports 40 --connections 1 --rate 400"), 40);
+    assert!(statuses(&site, &shuffler, "admin").contains("round 3 with 40 reports"));
+    assert_eq!(bandit.terminate().code(), Some(0));
+    assert_eq!(shuffler.terminate().code(), Some(0));
+}
