@@ -1,10 +1,8 @@
 //! R19: when a report leaves has the same law for every reward, and for none.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{ACTIONS, Frozen, Server, Shape, settle};
+use crate::common::{ACTIONS, Frozen, Server, Shape, settle};
 use incrowd_client::{Client, ClientError, Decision, Phase};
 use tokio::time::{Instant, advance};
 

@@ -1,7 +1,5 @@
 //! Oblivious HTTP from a device over a relay to the gateway, and TLS on the listeners (R18, R19, R22).
 
-mod common;
-
 use std::{
     fs,
     io::Cursor,
@@ -10,13 +8,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use crate::common::{Place, Running, hot, mechanism, one_hot, plain, problem, sums};
 use axum::{
     Router,
     extract::{ConnectInfo, Request, State},
     response::{IntoResponse, Response},
 };
 use bhttp::{Message, Mode};
-use common::{Place, Running, hot, mechanism, one_hot, plain, problem, sums};
 use incrowd_node::{ConfigError, PLAIN, Relay, Role, Roles, SEALED, ServiceError, TlsConfig};
 use incrowd_protocol::Report;
 use ohttp::ClientRequest;

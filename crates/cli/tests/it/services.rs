@@ -1,7 +1,5 @@
 //! The commands around the services as an operator uses them: keys, task files, settings, doctor, signals, backups, a full disk.
 
-mod support;
-
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -11,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{
+    Answer, Caller, LIFTED, Service, Site, clean, good, incrowd, output, post, refused, text,
+};
 use incrowd_protocol::{BatchSums, KeyState, Model, Task, TaskNotice};
 use reqwest::Method;
 use serde_json::Value;
-use support::{
-    Answer, Caller, LIFTED, Service, Site, clean, good, incrowd, output, post, refused, text,
-};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -1,7 +1,5 @@
 //! R18: addresses, user agents, cookies and exact times are in no store, log, metric or release.
 
-mod common;
-
 use std::{
     env, fs,
     net::IpAddr,
@@ -10,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Place, Running, contains, id, mechanism, one_hot, plain};
+use crate::common::{Place, Running, contains, id, mechanism, one_hot, plain};
 use incrowd_node::{LogFormat, PLAIN, Role, Roles};
 use reqwest::Method;
 use tempfile::TempDir;

@@ -1,7 +1,5 @@
 //! The stores' promises: one suite for every store of a role (R1, R2, R3, R4, R6, R24), and what a file must survive (R25).
 
-mod common;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -15,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{contains, hot, id, mechanism, one_hot, orphan, plain, sums};
+use crate::common::{contains, hot, id, mechanism, one_hot, orphan, plain, sums};
 use incrowd_bandit::Bandit;
 use incrowd_node::{
     StoreError,

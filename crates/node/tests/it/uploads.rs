@@ -1,11 +1,9 @@
 //! Reports over HTTP: R1 (full batches only), R2 (released once), R3 (once), R4 (window), R7 (order), R8 (valid only), R12 (lengths), and
 //! what each sender is told.
 
-mod common;
-
 use std::{sync::Arc, time::Duration};
 
-use common::{
+use crate::common::{
     Place, eventually, hot, id, joined, mechanism, metric, one_hot, outcomes, plain, problem, sums,
 };
 use incrowd_device::Device;

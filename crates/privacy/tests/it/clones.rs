@@ -7,7 +7,7 @@ use incrowd_privacy::{
 use serde_json::Value;
 
 fn reference() -> Value {
-    serde_json::from_str(include_str!("reference/clones.json")).unwrap()
+    serde_json::from_str(include_str!("../reference/clones.json")).unwrap()
 }
 
 fn rows(name: &str) -> Vec<Value> {

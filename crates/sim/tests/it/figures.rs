@@ -402,7 +402,7 @@ fn a_missing_manifest_is_no_obstacle() {
 
 /// Leaves the large experiment where `INCROWD_FIGURES` says, to be looked at.
 #[test]
-#[ignore = "for people: INCROWD_FIGURES=DIR cargo test -p incrowd-sim --test figures -- --ignored"]
+#[ignore = "for people: INCROWD_FIGURES=DIR cargo test -p incrowd-sim --test it figures -- --ignored"]
 fn keep_a_large_experiment() {
     let folder = PathBuf::from(std::env::var_os("INCROWD_FIGURES").unwrap());
     fs::create_dir_all(&folder).unwrap();

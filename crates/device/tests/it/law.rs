@@ -1,14 +1,12 @@
 //! The exact law of a report, enumerated in rationals, against the paper's encoder and randomizer (R9, R10).
 
-mod tape;
-
+use crate::tape::Tape;
 use incrowd_device::{Mutant, Randomizer};
 use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Round, Stage};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, Zero};
 use proptest::prelude::*;
-use tape::Tape;
 
 fn ratio(numerator: i64, denominator: i64) -> BigRational {
     BigRational::new(numerator.into(), denominator.into())

@@ -1,9 +1,7 @@
 //! R5, R24: shuffler and bandit are killed with SIGKILL at random moments, also while they start, and nothing that was acknowledged is lost or
 //! counted twice. Every report has one coordinate that no other has, so that the sum of all releases tells what became of it.
 //!
-//! `INCROWD_KILLS=200 cargo test --package incrowd --test crash -- --nocapture` does it longer; `INCROWD_SEED` takes other moments.
-
-mod support;
+//! `INCROWD_KILLS=200 cargo test --package incrowd --test it crash -- --nocapture` does it longer; `INCROWD_SEED` takes other moments.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::support::{Answer, Caller, Parcel, Service, Site, post};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
 use incrowd_protocol::{BatchSums, Model, TaskNotice};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
-use support::{Answer, Caller, Parcel, Service, Site, post};
 
 const UPLOADERS: usize = 6;
 const SIZE: usize = 10;

@@ -1,8 +1,6 @@
 //! Ranking is local: with a model or without, online or not, through fields or features, from async code or not.
 
-mod common;
-
-use common::{ACTIONS, Server, Shape, until};
+use crate::common::{ACTIONS, Server, Shape, until};
 use incrowd_client::{
     ClientError, FeatureMap, FieldProblem, Fields, Phase, Problem, Value, blocking,
 };

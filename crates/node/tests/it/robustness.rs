@@ -1,8 +1,6 @@
 //! What hostile and unlucky requests do: R21 (bounded sizes, times, memory), R23 (bounded influence, limited floods), R25 (a store that is full
 //! or locked).
 
-mod common;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -13,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     Place, Running, eventually, hot, id, mechanism, metric, one_hot, plain, problem, sums,
 };
 use incrowd_node::{
@@ -251,7 +249,7 @@ async fn r23_a_flood_is_limited_and_visible() {
     assert!(counted >= 5 && limited > 10, "{counted} counted, {limited} limited");
     let bulk: Vec<Vec<u8>> =
         reports[..6].iter().map(|report| report.encode(place.mechanism()).unwrap()).collect();
-    let answer = node.post(incrowd_node::PLAIN_MANY, common::joined(bulk)).await;
+    let answer = node.post(incrowd_node::PLAIN_MANY, crate::common::joined(bulk)).await;
     assert_eq!(problem(answer).await, (429, "rate-limited".into()), "more at once than a second's");
     assert_eq!(node.filled().await, (Some(1), Some(counted)));
     let name =
@@ -438,7 +436,7 @@ fn r25_on_a_full_disk_no_store_says_that_it_could_store_something() {
     };
     let shuffler = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
     let bandit = SqliteBanditStore::open(&folder.path().join("bandit.db")).unwrap();
-    let task = common::orphan(plain(mechanism(2, 0, &[(2, 2, 1)])));
+    let task = crate::common::orphan(plain(mechanism(2, 0, &[(2, 2, 1)])));
     shuffler.open(&task).unwrap();
     bandit.open(&task).unwrap();
     let probe = || (shuffler.probe().is_ok(), bandit.probe().is_ok());

@@ -1,12 +1,11 @@
 //! R19: with a relay in front, the shuffler sees no device and the relay no report.
 
-mod common;
-
 use std::{
     io::Cursor,
     sync::{Arc, Mutex},
 };
 
+use crate::common::{ACTIONS, Server, Shape, serve};
 use axum::{
     Router,
     body::Bytes,
@@ -16,7 +15,6 @@ use axum::{
     routing::{get, post},
 };
 use bhttp::{Message, Mode};
-use common::{ACTIONS, Server, Shape, serve};
 use incrowd_client::ClientError;
 use ohttp::{
     KeyConfig, SymmetricSuite,

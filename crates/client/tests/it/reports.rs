@@ -1,10 +1,8 @@
 //! R11, R16, R17: what leaves a device, how often, and what happens to it on the way.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{ACTIONS, Server, Shape, key, until};
+use crate::common::{ACTIONS, Server, Shape, key, until};
 use incrowd_client::{ClientError, InputProblem, Phase, Problem};
 use incrowd_envelope::{Document, SealedHeader};
 use incrowd_protocol::KeyState;
@@ -122,7 +120,7 @@ async fn r11_bad_features_and_rewards_are_told_and_reported_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_sends_the_same_bytes_and_honours_the_server() {
-    let _frozen = common::Frozen::new();
+    let _frozen = crate::common::Frozen::new();
     let server = Server::start(Shape::default()).await;
     let client = server.client().connect().await.unwrap();
     server.world().failures = [(500, None), (429, Some(100)), (503, None)].into();
@@ -131,7 +129,7 @@ async fn a_retry_sends_the_same_bytes_and_honours_the_server() {
         if client.status().phase != Phase::Busy {
             break;
         }
-        common::settle(2).await;
+        crate::common::settle(2).await;
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     let arrivals = server.arrivals();
@@ -177,7 +175,7 @@ async fn a_refused_report_is_not_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_rotate_and_an_unknown_key_is_resealed_once() {
-    let _frozen = common::Frozen::new();
+    let _frozen = crate::common::Frozen::new();
     let shape = Shape { participations: 3, ..Shape::default() };
     let server = Server::start(shape).await;
     let client = server.client().connect().await.unwrap();

@@ -1,11 +1,9 @@
 //! Models over HTTP: R20 (the same signed bytes for everyone, versions only grow) and R24 (each release once, and the same model however the
 //! bandit got there).
 
-mod common;
-
 use std::{fs, sync::Arc, time::Duration};
 
-use common::{Place, Running, eventually, id, mechanism, plain, problem};
+use crate::common::{Place, Running, eventually, id, mechanism, plain, problem};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::{Document, Signature, verify};
 use incrowd_node::{
@@ -249,7 +247,7 @@ async fn the_bandit_stops_asking_when_the_task_is_closed() {
     assert_eq!(node.close().await, 204);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let text = node.metrics().await;
-    let told = common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
+    let told = crate::common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
     assert!((told - 1.0).abs() < 0.5, "it is told once and asks no more");
     assert_eq!(node.signed(node.model("").await, Document::Model).await, model);
     node.stop().await;

@@ -1,8 +1,8 @@
 //! R17: sealed reports over HTTP, and the life of the keys they are sealed to.
 
-mod common;
-
-use common::{Place, hot, id, joined, mechanism, one_hot, outcomes, plain, problem, sealed, sums};
+use crate::common::{
+    Place, hot, id, joined, mechanism, one_hot, outcomes, plain, problem, sealed, sums,
+};
 use incrowd_envelope::{SealedHeader, seal};
 use incrowd_node::{KeyRole, Keys, PLAIN, PLAIN_MANY, Roles, SEALED, SEALED_MANY};
 use incrowd_protocol::{KeyState, Task};

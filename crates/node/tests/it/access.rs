@@ -1,10 +1,8 @@
 //! Who may ask for what, and what an operator serves at all: R15 (limits), R22 (tokens, own files of each role).
 
-mod common;
-
 use std::fs;
 
-use common::{Place, mechanism, one_hot, plain};
+use crate::common::{Place, mechanism, one_hot, plain};
 use incrowd_node::{
     KeyRole, Keys, LimitError, Limits, Node, PLAIN, PLAIN_MANY, Role, Roles, ServiceError, Tokens,
     Verdict,
@@ -80,7 +78,7 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
     ]
 }
 
-async fn status(node: &common::Running, endpoint: &Endpoint, header: Option<&str>) -> u16 {
+async fn status(node: &crate::common::Running, endpoint: &Endpoint, header: Option<&str>) -> u16 {
     let (operator, method, path, kind, ..) = endpoint;
     let base = if *operator { &node.admin } else { &node.base };
     let mut request = node.client.request(method.clone(), format!("{base}{path}"));
@@ -96,7 +94,7 @@ async fn status(node: &common::Running, endpoint: &Endpoint, header: Option<&str
         assert_eq!(answer.headers()["www-authenticate"], "Bearer");
     }
     if status >= 400 {
-        assert_eq!(common::problem(answer).await.0, status);
+        assert_eq!(crate::common::problem(answer).await.0, status);
     }
     status
 }
@@ -201,8 +199,8 @@ async fn r22_a_role_answers_only_its_own_paths() {
     let at_bandit = place.bandit_of(&shuffler);
     let bandit = at_bandit.start(Roles::Bandit);
     assert_eq!(shuffler.model("").await.status(), 404);
-    assert_eq!(common::problem(shuffler.model("").await).await.1, "not-found");
-    assert_eq!(common::problem(bandit.model("").await).await.1, "no-model-yet");
+    assert_eq!(crate::common::problem(shuffler.model("").await).await.1, "not-found");
+    assert_eq!(crate::common::problem(bandit.model("").await).await.1, "no-model-yet");
     assert_eq!(bandit.put(&one_hot(place.mechanism(), 1, 0)).await.status(), 404);
     assert_eq!(bandit.release(1).await.status(), 404);
     assert_eq!(bandit.ask(Method::GET, "/config").send().await.unwrap().status(), 404);
@@ -345,7 +343,7 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
         participations: u32::MAX,
         honest_fraction: 1e-5,
     };
-    let task = common::orphan(plain(config.check().unwrap()));
+    let task = crate::common::orphan(plain(config.check().unwrap()));
     let defaults = Limits::default();
     for (key, limits) in [
         ("epsilon_local", defaults),

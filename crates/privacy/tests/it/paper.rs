@@ -30,7 +30,7 @@ fn condition<T: std::fmt::Debug>(result: Result<T, PrivacyError>) -> String {
 }
 
 fn reference() -> Value {
-    serde_json::from_str(include_str!("reference/paper.json")).unwrap()
+    serde_json::from_str(include_str!("../reference/paper.json")).unwrap()
 }
 
 #[test]

@@ -1,13 +1,11 @@
 //! Golden vectors of `vectors/v1`: thresholds, reports from given random bytes, feature maps.
 
-mod tape;
-
 use std::sync::Arc;
 
+use crate::tape::Tape;
 use incrowd_device::{Device, FeatureMap, FeatureMapError, Fields, InputProblem, Randomizer};
 use incrowd_protocol::{Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig};
 use serde_json::Value;
-use tape::Tape;
 
 fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()

@@ -15,7 +15,7 @@ fn close(a: f64, b: f64, relative: f64) -> bool {
 #[test]
 fn equal_releases_match_the_exact_sum_and_dp_accounting() {
     let reference: Value =
-        serde_json::from_str(include_str!("reference/composition.json")).unwrap();
+        serde_json::from_str(include_str!("../reference/composition.json")).unwrap();
     let rows = reference["homogeneous"].as_array().unwrap();
     assert!(rows.len() >= 6);
     for row in rows {

@@ -1,10 +1,8 @@
 //! R20: a device believes only what belongs to the task it pins, and never goes back; R13: it makes its own randomness.
 
-mod common;
-
 use std::{process::Command, time::Duration};
 
-use common::{ACTIONS, Server, Shape, task, until};
+use crate::common::{ACTIONS, Server, Shape, task, until};
 use incrowd_client::{Client, ClientError, Limits, Phase};
 use incrowd_envelope::{Document, EnvelopeError, SigningKey};
 use incrowd_privacy::certify;
@@ -55,7 +53,7 @@ async fn r20_a_notice_must_be_of_the_pinned_task_and_signed_by_its_shuffler() {
     assert_eq!(refusal(&server).await, ClientError::TaskContent);
     // Other sealing keys, signed by someone else; the bandit is someone else too.
     let mut sealed = good.clone();
-    sealed.sealing_keys = vec![common::key(9).0];
+    sealed.sealing_keys = vec![crate::common::key(9).0];
     give(&sealed, Some(&thief));
     assert_eq!(refusal(&server).await, ClientError::Envelope(EnvelopeError::Signature));
     server.world().notice.as_mut().unwrap().2 = None;

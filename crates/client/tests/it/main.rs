@@ -1,0 +1,9 @@
+//! The tests of this crate from outside, linked once.
+
+mod common;
+mod ranking;
+mod relay;
+mod reports;
+mod services;
+mod timing;
+mod trust;

@@ -1,0 +1,6 @@
+//! The tests of this crate from outside, linked once.
+
+mod device;
+mod law;
+mod tape;
+mod vectors;
