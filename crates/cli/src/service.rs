@@ -1,6 +1,6 @@
 //! `incrowd serve`, `shuffler`, `bandit` and `config`: the services and their settings.
 
-use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{env, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use incrowd_node::{Layers, LogFormat, Node, Roles, Signals, init_log};
@@ -95,7 +95,11 @@ struct BanditFlags {
 impl Arguments {
     /// The settings from all places.
     pub fn layers(&self) -> Result<Layers, Box<dyn Error>> {
-        Ok(Layers::new(self.config.as_deref(), &self.flags)?)
+        // A variable that is not Unicode is none of ours.
+        let environment = env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Ok(Layers::new(self.config.as_deref(), environment, &self.flags)?)
     }
 }
 

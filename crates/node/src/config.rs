@@ -1,17 +1,7 @@
-//! Settings of a service: a TOML file, then the environment, then flags; the later ones win.
+//! Settings of a service and the rules they keep.
 
-use std::{
-    fmt,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
-use figment::{
-    Figment,
-    providers::{Env, Format, Serialized, Toml},
-    value::Value,
-};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -21,9 +11,22 @@ use crate::Limits;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A value of the wrong type, an unknown key, an unreadable file.
-    #[error("{0}")]
-    Value(Box<figment::Error>),
+    /// A value of the wrong type, an unknown key, or text that is not TOML.
+    #[error("{origin}: {message}")]
+    Value {
+        /// The file, the variables or the flags that it comes from.
+        origin: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What happened.
+        error: std::io::Error,
+    },
     /// The file does not exist.
     #[error("{0} does not exist")]
     NoFile(PathBuf),
@@ -235,82 +238,4 @@ fn range(
         return Ok(());
     }
     Err(ConfigError::Range { key, found: found.to_string(), allowed })
-}
-
-/// Settings with where each comes from.
-pub struct Layers(Figment);
-
-impl Layers {
-    /// Defaults, then the file, then the environment (`INCROWD_LISTEN`, `INCROWD_LIMITS__EPSILON_LOCAL`), then `flags`, which has what was
-    /// given on the command line in the shape of a [`NodeConfig`].
-    pub fn new(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, ConfigError> {
-        let mut figment = Figment::from(Serialized::defaults(NodeConfig::default()));
-        if let Some(file) = file {
-            if !file.exists() {
-                return Err(ConfigError::NoFile(file.to_owned()));
-            }
-            figment = figment.merge(Toml::file_exact(file));
-        }
-        let figment =
-            figment.merge(Env::prefixed("INCROWD_").split("__")).merge(Serialized::defaults(flags));
-        Ok(Self(figment))
-    }
-
-    /// The settings, checked.
-    pub fn config(&self) -> Result<NodeConfig, ConfigError> {
-        let value = |error| ConfigError::Value(Box::new(error));
-        self.0.extract::<NodeConfig>().map_err(value)?.check()
-    }
-
-    /// Every setting with its value and its origin, in order.
-    pub fn settings(&self) -> Result<Vec<Setting>, ConfigError> {
-        self.config()?;
-        let value =
-            self.0.extract::<Value>().map_err(|error| ConfigError::Value(Box::new(error)))?;
-        let mut settings = Vec::new();
-        self.collect(String::new(), &value, &mut settings);
-        Ok(settings)
-    }
-
-    fn collect(&self, key: String, value: &Value, settings: &mut Vec<Setting>) {
-        if let Value::Dict(_, entries) = value {
-            for (name, value) in entries {
-                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                self.collect(key, value, settings);
-            }
-            return;
-        }
-        let origin = match self.0.find_metadata(&key) {
-            Some(metadata) if metadata.name.contains("TOML") => {
-                metadata.source.as_ref().map_or("file".into(), ToString::to_string)
-            }
-            Some(metadata) if metadata.name.contains("environment") => {
-                format!("INCROWD_{}", key.to_uppercase().replace('.', "__"))
-            }
-            Some(metadata) if metadata.name.contains("NodeConfig") => "default".into(),
-            _ => "flag".into(),
-        };
-        settings.push(Setting { key, value: shown(value), origin });
-    }
-}
-
-/// One setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Setting {
-    /// Its name, sections separated by dots.
-    pub key: String,
-    /// Its value.
-    pub value: String,
-    /// Where it comes from: default, a file, a variable of the environment, or a flag.
-    pub origin: String,
-}
-
-fn shown(value: &Value) -> String {
-    serde_json::to_string(value).unwrap_or_default()
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}", self.key, self.value)
-    }
 }

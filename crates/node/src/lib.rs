@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod http;
 mod keys;
+mod layers;
 mod limits;
 mod listener;
 mod log;
@@ -26,12 +27,12 @@ mod tokens;
 pub use admin::TaskStatus;
 pub use bandit::{BanditServer, CollectError};
 pub use config::{
-    BanditConfig, ConfigError, HttpLimits, Layers, LogFormat, NodeConfig, Setting, ShufflerConfig,
-    TlsConfig,
+    BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
 pub use error::ServiceError;
 pub use http::SIGNATURE;
 pub use keys::{KeyError, KeyRole, Keys};
+pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};
 pub use log::init as init_log;
 pub use metrics::Metrics;

@@ -1,10 +1,14 @@
 //! Log lines: what happened to the service, never who did what, and when only to the minute.
 
-use std::io::{self, IsTerminal};
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
 
 use tracing_subscriber::{
-    EnvFilter,
+    filter::{LevelFilter, Targets},
     fmt::{self, format::Writer, time::FormatTime},
+    layer::SubscriberExt,
     util::{SubscriberInitExt, TryInitError},
 };
 
@@ -21,14 +25,23 @@ impl FormatTime for Minute {
     }
 }
 
-/// Writes log lines to stderr. `RUST_LOG` chooses what; by default everything from `info` of our own, warnings of others.
+/// Writes log lines to stderr. `RUST_LOG` chooses what, as in `warn,incrowd_node=debug`; by default
+/// everything from `info` of our own and warnings of others.
 pub fn init(format: LogFormat) -> Result<(), TryInitError> {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,incrowd_node=info,incrowd=info"));
-    let builder = fmt::fmt().with_env_filter(filter).with_writer(io::stderr).with_timer(Minute);
-    let builder = builder.with_ansi(io::stderr().is_terminal());
+    let wished = env::var("RUST_LOG").ok().and_then(|text| text.parse().ok());
+    let filter = wished.unwrap_or_else(|| {
+        Targets::new()
+            .with_default(LevelFilter::WARN)
+            .with_targets([("incrowd_node", LevelFilter::INFO), ("incrowd", LevelFilter::INFO)])
+    });
+    let layer = fmt::layer()
+        .with_writer(io::stderr)
+        .with_timer(Minute)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Text => builder.with_target(false).finish().try_init(),
-        LogFormat::Json => builder.json().with_target(false).finish().try_init(),
+        LogFormat::Text => registry.with(layer).try_init(),
+        LogFormat::Json => registry.with(layer.json()).try_init(),
     }
 }

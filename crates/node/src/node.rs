@@ -16,7 +16,7 @@ use crate::{
     bandit::BanditServer,
     http::finished,
     listener::Listener,
-    openapi::described,
+    openapi,
     shuffler::Shuffler,
     signals::{Signals, Told},
     store::{SqliteBanditStore, SqliteShufflerStore},
@@ -157,18 +157,18 @@ impl Node {
         };
 
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        let (mut router, mut api) = (axum::Router::new(), utoipa::openapi::OpenApi::default());
+        let (mut router, mut tags) = (axum::Router::new(), Vec::new());
         if let Some(shuffler) = &shuffler {
-            let (routes, described) = shuffler.router();
-            router = router.merge(routes);
-            api.merge(described);
+            router = router.merge(shuffler.router());
+            tags.push("shuffler");
+            tags.extend(config.shuffler.gateway.then_some("gateway"));
         }
         if let Some(bandit) = &bandit {
-            let (routes, described) = bandit.router();
-            router = router.merge(routes);
-            api.merge(described);
+            router = router.merge(bandit.router());
+            tags.push("bandit");
         }
-        let router = finished(described(router, api, &tokens), config.http, metrics.clone());
+        let router = router.merge(openapi::router(&tags, &tokens));
+        let router = finished(router, config.http, metrics.clone());
         let listener = Listener::start(config.listen, router, tls.clone(), config.http)?;
         let admin = admin::router(shuffler.clone(), bandit.clone(), &tokens, config.http, metrics);
         let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;

@@ -1,7 +1,5 @@
 //! Errors as RFC 9457 problem details. `docs/problems.md` explains each type.
 
-use std::collections::BTreeMap;
-
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
@@ -10,10 +8,6 @@ use axum::{
 use incrowd_envelope::EnvelopeError;
 use incrowd_shuffler::Refusal;
 use serde::Serialize;
-use utoipa::{
-    IntoResponses, ToSchema,
-    openapi::{ContentBuilder, Ref, RefOr, Response as Described, ResponseBuilder},
-};
 
 /// What every problem is, as a content type.
 const CONTENT: &str = "application/problem+json";
@@ -100,6 +94,11 @@ impl Kind {
         self.parts().1
     }
 
+    /// What every problem of the kind is called, for people.
+    pub fn title(self) -> &'static str {
+        self.parts().2
+    }
+
     /// The HTTP status.
     pub fn status(self) -> StatusCode {
         self.parts().0
@@ -174,10 +173,8 @@ pub struct Problem {
 }
 
 /// The JSON form of a problem.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub(crate) struct ProblemBody {
-    /// Stable identifier of the kind of problem.
+#[derive(Serialize)]
+struct ProblemBody {
     r#type: String,
     title: &'static str,
     status: u16,
@@ -244,47 +241,4 @@ impl From<EnvelopeError> for Problem {
         };
         Self::new(kind, error.to_string())
     }
-}
-
-/// Declares which problems a request may end with, for the description of the API.
-macro_rules! problems {
-    ($($(#[$doc:meta])* $name:ident: $($kind:ident)*;)*) => { $(
-        $(#[$doc])*
-        pub(crate) struct $name;
-
-        impl IntoResponses for $name {
-            fn responses() -> BTreeMap<String, RefOr<Described>> {
-                described(&[$(Kind::$kind),*])
-            }
-        }
-    )* };
-}
-
-problems! {
-    /// Of a request for what everyone may see.
-    ReadProblems: BadRequest Unauthorized NotFound Unavailable;
-    /// Of the bandit's request for a release.
-    ReleaseProblems: BadRequest Unauthorized Forbidden NotFound Finished Unavailable;
-    /// Of an upload of one report.
-    UploadProblems: BadRequest Unauthorized Forbidden NotFound Timeout Late Early OtherLaw Finished TooLarge UnsupportedType SealedOnly
-        InvalidReport OtherId UnknownKey CannotOpen RateLimited Unavailable;
-    /// Of an upload of many, where each report has its own problem in the answer.
-    BulkProblems: BadRequest Unauthorized Forbidden NotFound Timeout TooLarge UnsupportedType SealedOnly RateLimited Unavailable;
-    /// Of an encapsulated request.
-    GatewayProblems: BadRequest Unauthorized Forbidden Timeout TooLarge UnsupportedType Gateway Unavailable;
-}
-
-/// One response for each status, which names the problems that have it.
-fn described(kinds: &[Kind]) -> BTreeMap<String, RefOr<Described>> {
-    let mut titles: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-    for kind in kinds {
-        let (status, name, title) = kind.parts();
-        titles.entry(status.as_u16()).or_default().push(format!("{title} ({name})"));
-    }
-    let response = |(status, titles): (u16, Vec<String>)| {
-        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-        let response = ResponseBuilder::new().description(titles.join("; ")).content(CONTENT, body);
-        (status.to_string(), response.build().into())
-    };
-    titles.into_iter().map(response).collect()
 }

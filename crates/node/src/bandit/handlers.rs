@@ -5,39 +5,30 @@ use axum::{
     extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
+    routing::get,
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, openapi::OpenApi};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::BanditServer;
 use crate::{
     http::{Guard, PathOf, QueryOf, task_id, wait},
-    problem::{Kind, Problem, ReadProblems},
+    problem::{Kind, Problem},
 };
 
-pub(super) fn router(bandit: &Arc<BanditServer>) -> (Router, OpenApi) {
-    let (router, api) = OpenApiRouter::new().routes(routes!(model)).split_for_parts();
-    (Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone()), api)
+pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
+    let router = Router::new().route("/v1/tasks/{task}/model", get(model));
+    Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone())
 }
 
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Deserialize)]
 struct After {
     /// Version the caller has: only a newer model is of interest.
-    #[param(format = "uint64")]
     after: Option<u64>,
     /// Seconds to wait for one, 0 to 60.
-    #[param(maximum = 60)]
     wait: Option<u64>,
 }
 
 /// The newest model: the same bytes for everyone. Signed by the bandit.
-#[utoipa::path(get, path = "/v1/tasks/{task}/model", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), After),
-    responses((status = 200, description = "The model", body = Object, content_type = "application/json",
-            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
-        (status = 304, description = "The caller has the newest"),
-        ReadProblems))]
 async fn model(
     State(bandit): State<Arc<BanditServer>>,
     PathOf(task): PathOf<String>,

@@ -13,7 +13,6 @@ use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
 use incrowd_protocol::{BatchSums, Task, TaskId};
 use tokio::{sync::watch, task::JoinSet};
-use utoipa::openapi::OpenApi;
 
 use crate::{
     Keys, Metrics, NodeConfig, ServiceError,
@@ -86,7 +85,7 @@ impl BanditServer {
     }
 
     /// The routes for devices, and their description.
-    pub fn router(self: &Arc<Self>) -> (Router, OpenApi) {
+    pub fn router(self: &Arc<Self>) -> Router {
         handlers::router(self)
     }
 

@@ -8,6 +8,7 @@ use axum::{
     extract::{FromRef, State},
     http::{HeaderName, HeaderValue, Method, Request, StatusCode, header},
     response::{IntoResponse, Response},
+    routing::{get, post},
 };
 use bhttp::{Message, Mode};
 use http_body_util::BodyExt;
@@ -16,15 +17,12 @@ use ohttp::{
     hpke::{Aead, Kdf, Kem},
 };
 use tower::ServiceExt;
-use utoipa::openapi::OpenApi;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::Shuffler;
 use crate::{
     HttpLimits, ServiceError,
     http::{Content, ContentType, Guard, with_problems},
-    openapi::Binary,
-    problem::{GatewayProblems, Kind, Problem, ReadProblems},
+    problem::{Kind, Problem},
     tokens::Role,
 };
 
@@ -71,33 +69,24 @@ impl FromRef<Inner> for HttpLimits {
     }
 }
 
-pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> (Router, OpenApi) {
+pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
     let tokens = &shuffler.tokens;
-    let (keys, mut api) = OpenApiRouter::new().routes(routes!(ohttp_keys)).split_for_parts();
-    let (gateway, described) = OpenApiRouter::new().routes(routes!(gateway)).split_for_parts();
-    api.merge(described);
-    let router = Guard::everyone(tokens)
+    let keys = Router::new().route("/v1/ohttp-keys", get(ohttp_keys));
+    let gateway = Router::new().route("/v1/gateway", post(gateway));
+    Guard::everyone(tokens)
         .protect(keys)
         .merge(Guard::only(Role::Relay, tokens).protect(gateway))
-        .with_state(state);
-    (router, api)
+        .with_state(state)
 }
 
 /// The gateway's key configurations. The signed notice of each task has them too.
-#[utoipa::path(get, path = "/v1/ohttp-keys",
-    responses((status = 200, description = "Key configurations (RFC 9458)", body = Binary, content_type = "application/ohttp-keys"),
-        ReadProblems))]
 async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     let keys = inner.shuffler.gateway.as_ref().map(|gateway| gateway.key_configurations.clone());
     ([(header::CONTENT_TYPE, KEYS)], keys.unwrap_or_default()).into_response()
 }
 
 /// Opens an encapsulated request, answers it, and encapsulates the answer.
-#[utoipa::path(post, path = "/v1/gateway", request_body(content = Binary, content_type = "message/ohttp-req"),
-    responses((status = 200, description = "The encapsulated answer", body = Binary, content_type = "message/ohttp-res"),
-        GatewayProblems),
-    security(("relay" = [])))]
 async fn gateway(
     State(inner): State<Inner>,
     kind: ContentType,

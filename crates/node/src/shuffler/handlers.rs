@@ -9,13 +9,12 @@ use axum::{
     extract::{ConnectInfo, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
+    routing::{get, post, put},
 };
 use governor::clock::{Clock, DefaultClock};
 use incrowd_envelope::{Document, SealedHeader};
 use incrowd_protocol::{Report, TaskId};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema, openapi::OpenApi};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Served, Shuffler,
@@ -24,23 +23,20 @@ use super::{
 };
 use crate::{
     http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
-    openapi::Binary,
-    problem::{BulkProblems, Kind, Problem, ReadProblems, ReleaseProblems, UploadProblems},
+    problem::{Kind, Problem},
     store::{Receipt, Upload},
     tokens::Role,
 };
 
-pub(super) fn router(shuffler: &Arc<Shuffler>) -> (Router, OpenApi) {
+pub(super) fn router(shuffler: &Arc<Shuffler>) -> Router {
     let tokens = &shuffler.tokens;
-    let (public, mut api) =
-        OpenApiRouter::new().routes(routes!(config)).routes(routes!(round)).split_for_parts();
-    let (uploads, described) = OpenApiRouter::new()
-        .routes(routes!(put_report))
-        .routes(routes!(post_reports))
-        .split_for_parts();
-    api.merge(described);
-    let (releases, described) = OpenApiRouter::new().routes(routes!(release)).split_for_parts();
-    api.merge(described);
+    let public = Router::new()
+        .route("/v1/tasks/{task}/config", get(config))
+        .route("/v1/tasks/{task}/round", get(round));
+    let uploads = Router::new()
+        .route("/v1/tasks/{task}/reports", post(post_reports))
+        .route("/v1/tasks/{task}/reports/{id}", put(put_report));
+    let releases = Router::new().route("/v1/tasks/{task}/releases/{round}", get(release));
     let uploads = if shuffler.open_uploads {
         Guard::preferably(Role::Device, tokens).protect(uploads)
     } else {
@@ -52,19 +48,13 @@ pub(super) fn router(shuffler: &Arc<Shuffler>) -> (Router, OpenApi) {
         .merge(Guard::only(Role::Bandit, tokens).protect(releases))
         .with_state(shuffler.clone());
     if shuffler.gateway.is_none() {
-        return (inner, api);
+        return inner;
     }
-    let (outer, described) = gateway::router(shuffler, &inner);
-    api.merge(described);
-    (inner.merge(outer), api)
+    let outer = gateway::router(shuffler, &inner);
+    inner.merge(outer)
 }
 
 /// What the task is, what it guarantees, and the keys to seal reports to. Signed by the shuffler.
-#[utoipa::path(get, path = "/v1/tasks/{task}/config", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    responses((status = 200, description = "The notice of the task", body = Object, content_type = "application/json",
-            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
-        (status = 304, description = "The caller has it"),
-        ReadProblems))]
 async fn config(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -76,11 +66,6 @@ async fn config(
 }
 
 /// The round being filled and the law of its reports. Signed by the shuffler.
-#[utoipa::path(get, path = "/v1/tasks/{task}/round", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    responses((status = 200, description = "The notice of the round", body = Object, content_type = "application/json",
-            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
-        (status = 304, description = "The caller has it"),
-        ReadProblems))]
 async fn round(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -91,12 +76,6 @@ async fn round(
 }
 
 /// Uploads one report. The answer comes when the report is durable; a retry looks like the first success.
-#[utoipa::path(put, path = "/v1/tasks/{task}/reports/{id}",
-    params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), ("id" = String, Path, description = "Id of the report", pattern = "^[0-9a-f]{32}$")),
-    request_body(content((Binary = "application/vnd.incrowd.sealed-report"), (Binary = "application/vnd.incrowd.report"))),
-    responses((status = 204, description = "The report is durable"),
-        UploadProblems),
-    security(("device" = [])))]
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
@@ -126,7 +105,7 @@ async fn put_report(
 }
 
 /// What became of many reports.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 struct BulkAnswer {
     /// Reports that count, now or before.
     accepted: usize,
@@ -135,7 +114,7 @@ struct BulkAnswer {
 }
 
 /// A report that does not count.
-#[derive(Serialize, ToSchema)]
+#[derive(Serialize)]
 struct RefusedReport {
     /// Place in the request, from 0.
     index: usize,
@@ -146,11 +125,6 @@ struct RefusedReport {
 }
 
 /// Uploads up to 4096 reports, each with its length in front (u32, big-endian). The answer comes when all that count are durable.
-#[utoipa::path(post, path = "/v1/tasks/{task}/reports", params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$")),
-    request_body(content((Binary = "application/vnd.incrowd.sealed-reports"), (Binary = "application/vnd.incrowd.reports"))),
-    responses((status = 200, description = "What became of each", body = BulkAnswer),
-        BulkProblems),
-    security(("device" = [])))]
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -190,22 +164,13 @@ async fn post_reports(
     Ok(Json(BulkAnswer { accepted, refused: refused.collect() }))
 }
 
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Deserialize)]
 struct Wait {
     /// Seconds to wait for a batch that is not full yet, 0 to 60.
-    #[param(maximum = 60)]
     wait: Option<u64>,
 }
 
 /// The sums of a full batch, the same bytes for the life of the task. Signed by the shuffler.
-#[utoipa::path(get, path = "/v1/tasks/{task}/releases/{round}",
-    params(("task" = String, Path, description = "Task id", pattern = "^[0-9a-f]{64}$"), ("round" = u32, Path, description = "Number of the round, from 1", minimum = 1), Wait),
-    responses((status = 200, description = "The batch sums", body = Object, content_type = "application/json",
-            headers(("incrowd-signature" = String, description = "Ed25519 signature, 128 hex digits"), ("etag" = String))),
-        (status = 202, description = "The batch is not full yet", headers(("retry-after" = u32, description = "Seconds"))), (status = 304, description = "The caller has it"),
-        ReleaseProblems),
-    security(("bandit" = [])))]
 async fn release(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, round)): PathOf<(String, String)>,

@@ -21,7 +21,6 @@ use incrowd_protocol::{Mechanism, RoundNotice, Task, TaskId, TaskNotice};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::sync::watch;
-use utoipa::openapi::OpenApi;
 
 use crate::{
     HttpLimits, KeyError, Keys, Metrics, NodeConfig, ServiceError,
@@ -136,7 +135,7 @@ impl Shuffler {
     }
 
     /// The routes for devices, bandits and relays, and their description.
-    pub fn router(self: &Arc<Self>) -> (Router, OpenApi) {
+    pub fn router(self: &Arc<Self>) -> Router {
         handlers::router(self)
     }
 

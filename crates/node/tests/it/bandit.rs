@@ -213,12 +213,7 @@ async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
     let app = Router::new().route("/v1/tasks/{task}/releases/{round}", get(answer));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let forger = tokio::spawn(async move {
-        axum_server::from_tcp(listener.into_std().unwrap())
-            .unwrap()
-            .serve(app.into_make_service())
-            .await
-    });
+    let forger = tokio::spawn(async move { axum::serve(listener, app).await });
     let mut at_bandit = place.bandit_of(&shuffler);
     at_bandit.config.bandit.shuffler_url = format!("http://{address}");
     let bandit = at_bandit.start(Roles::Bandit);

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use figment::Jail;
 use incrowd_node::{ConfigError, HttpLimits, Kind, Layers, LogFormat, NodeConfig};
 use serde_json::{Value, json};
 
-/// Runs with a file `node.toml` and nothing of ours in the environment.
-#[allow(clippy::result_large_err)]
-fn with_file(text: &str, test: impl FnOnce(&mut Jail, Option<&Path>)) {
-    Jail::expect_with(|jail| {
-        jail.clear_env();
-        jail.create_file("node.toml", text)?;
-        test(jail, Some(Path::new("node.toml")));
-        Ok(())
-    });
+/// Settings of a file with this text, of variables and of flags.
+fn layers(text: &str, variables: &[(&str, &str)], flags: &Value) -> Result<Layers, ConfigError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("node.toml");
+    std::fs::write(&file, text).unwrap();
+    Layers::new(Some(&file), owned(variables), flags)
 }
 
-fn read(file: Option<&Path>, flags: &Value) -> Result<NodeConfig, ConfigError> {
-    Layers::new(file, flags)?.config()
+fn owned(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
+fn read(text: &str, variables: &[(&str, &str)], flags: &Value) -> Result<NodeConfig, ConfigError> {
+    layers(text, variables, flags)?.config()
 }
 
 fn origin(layers: &Layers, key: &str) -> (String, String) {
@@ -31,78 +31,95 @@ fn origin(layers: &Layers, key: &str) -> (String, String) {
 
 #[test]
 fn without_anything_the_defaults_hold() {
-    with_file("", |_, file| {
-        assert_eq!(read(file, &json!({})).unwrap(), NodeConfig::default());
-        assert_eq!(read(None, &json!({})).unwrap(), NodeConfig::default());
-        let layers = Layers::new(file, &json!({})).unwrap();
-        for setting in layers.settings().unwrap() {
-            assert_eq!(setting.origin, "default", "{setting}");
-        }
-    });
+    assert_eq!(read("", &[], &json!({})).unwrap(), NodeConfig::default());
+    let layers = Layers::new(None, [], &json!({})).unwrap();
+    assert_eq!(layers.config().unwrap(), NodeConfig::default());
+    for setting in layers.settings().unwrap() {
+        assert_eq!(setting.origin, "default", "{setting}");
+    }
     assert!(NodeConfig::default().check().is_ok());
+}
+
+#[test]
+fn every_setting_can_be_given_as_it_is_shown() {
+    let shown = Layers::new(None, [], &json!({})).unwrap().settings().unwrap();
+    assert!(shown.len() > 15);
+    let text: String = shown.iter().map(|setting| format!("{setting}\n")).collect();
+    assert_eq!(read(&text, &[], &json!({})).unwrap(), NodeConfig::default());
+    for setting in &shown {
+        let name = format!("INCROWD_{}", setting.key.to_uppercase().replace('.', "__"));
+        let value = setting.value.trim_matches('"');
+        let layers = layers("", &[(&name, value)], &json!({})).unwrap();
+        assert_eq!(layers.config().unwrap(), NodeConfig::default(), "{setting}");
+        assert_eq!(origin(&layers, &setting.key).1, name);
+    }
 }
 
 #[test]
 fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
     let text = "listen = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:1\"\ndata = \"of-the-file\"\n\
                 [limits]\nepsilon_local = 1.5\nsmallest_batch = 11\n[http]\nbody_seconds = 7\n";
-    with_file(text, |jail, file| {
-        let layers = Layers::new(file, &json!({})).unwrap();
-        let config = layers.config().unwrap();
-        assert_eq!((config.listen.port(), config.limits.epsilon_local), (1, 1.5));
-        let (value, from) = origin(&layers, "limits.epsilon_local");
-        assert!(value == "1.5" && from.ends_with("node.toml"), "{from}");
+    let file = layers(text, &[], &json!({})).unwrap();
+    let config = file.config().unwrap();
+    assert_eq!((config.listen.port(), config.limits.epsilon_local), (1, 1.5));
+    let (value, from) = origin(&file, "limits.epsilon_local");
+    assert!(value == "1.5" && from.ends_with("node.toml"), "{from}");
 
-        jail.set_env("INCROWD_LISTEN", "127.0.0.1:2");
-        jail.set_env("INCROWD_ADMIN_LISTEN", "127.0.0.1:2");
-        jail.set_env("INCROWD_LIMITS__EPSILON_LOCAL", "2.5");
-        jail.set_env("INCROWD_SHUFFLER__OPEN_UPLOADS", "true");
-        jail.set_env("INCROWD_TASKS", "[\"a.toml\", \"b.toml\"]");
-        let flags = json!({"listen": "127.0.0.1:3", "http": {"body_seconds": 9}, "log": "json"});
-        let layers = Layers::new(file, &flags).unwrap();
-        let config = layers.config().unwrap();
-        assert_eq!((config.listen.port(), config.admin_listen.port()), (3, 2));
-        assert!((config.limits.epsilon_local - 2.5).abs() < 1e-12);
-        assert_eq!(config.limits.smallest_batch, 11, "a section is merged, not replaced");
-        assert_eq!(config.data, Path::new("of-the-file"));
-        assert_eq!((config.http.body_seconds, config.http.header_seconds), (9, 10));
-        assert!(config.shuffler.open_uploads);
-        assert_eq!(config.tasks, ["a.toml", "b.toml"].map(Into::<std::path::PathBuf>::into));
-        assert_eq!(config.log, LogFormat::Json);
+    let variables = [
+        ("INCROWD_LISTEN", "127.0.0.1:2"),
+        ("INCROWD_ADMIN_LISTEN", "127.0.0.1:2"),
+        ("INCROWD_LIMITS__EPSILON_LOCAL", "2.5"),
+        ("INCROWD_LIMITS__DELTA", "1e-7"),
+        ("INCROWD_SHUFFLER__OPEN_UPLOADS", "true"),
+        ("INCROWD_SHUFFLER__MODEL_URL", "https://models.example"),
+        ("INCROWD_TASKS", "[\"a.toml\", \"b.toml\"]"),
+        // The path of the file is no setting, and other programs' variables are none of ours.
+        ("INCROWD_CONFIG", "node.toml"),
+        ("LISTEN", "127.0.0.1:4"),
+    ];
+    let flags = json!({"listen": "127.0.0.1:3", "http": {"body_seconds": 9}, "log": "json"});
+    let layers = layers(text, &variables, &flags).unwrap();
+    let config = layers.config().unwrap();
+    assert_eq!((config.listen.port(), config.admin_listen.port()), (3, 2));
+    assert!((config.limits.epsilon_local - 2.5).abs() < 1e-12);
+    assert!((config.limits.delta - 1e-7).abs() < 1e-12);
+    assert_eq!(config.limits.smallest_batch, 11, "a section is merged, not replaced");
+    assert_eq!(config.data, Path::new("of-the-file"));
+    assert_eq!((config.http.body_seconds, config.http.header_seconds), (9, 10));
+    assert!(config.shuffler.open_uploads);
+    assert_eq!(config.shuffler.model_url.as_deref(), Some("https://models.example"));
+    assert_eq!(config.tasks, ["a.toml", "b.toml"].map(Into::<std::path::PathBuf>::into));
+    assert_eq!(config.log, LogFormat::Json);
 
-        let of = |key: &str| origin(&layers, key).1;
-        assert_eq!(of("listen"), "flag");
-        assert_eq!(of("http.body_seconds"), "flag");
-        assert_eq!(of("admin_listen"), "INCROWD_ADMIN_LISTEN");
-        assert_eq!(of("limits.epsilon_local"), "INCROWD_LIMITS__EPSILON_LOCAL");
-        assert_eq!(of("shuffler.open_uploads"), "INCROWD_SHUFFLER__OPEN_UPLOADS");
-        assert!(of("data").ends_with("node.toml"));
-        assert!(of("limits.smallest_batch").ends_with("node.toml"));
-        assert_eq!(of("http.header_seconds"), "default");
-        assert_eq!(of("bandit.shuffler_url"), "default");
-    });
+    let of = |key: &str| origin(&layers, key).1;
+    assert_eq!(of("listen"), "flag");
+    assert_eq!(of("http.body_seconds"), "flag");
+    assert_eq!(of("admin_listen"), "INCROWD_ADMIN_LISTEN");
+    assert_eq!(of("limits.epsilon_local"), "INCROWD_LIMITS__EPSILON_LOCAL");
+    assert_eq!(of("shuffler.open_uploads"), "INCROWD_SHUFFLER__OPEN_UPLOADS");
+    assert!(of("data").ends_with("node.toml"));
+    assert!(of("limits.smallest_batch").ends_with("node.toml"));
+    assert_eq!(of("http.header_seconds"), "default");
+    assert_eq!(of("bandit.shuffler_url"), "default");
 }
 
 #[test]
-fn an_unknown_key_is_refused_by_its_name_wherever_it_comes_from() {
-    let named = |result: Result<NodeConfig, ConfigError>, key: &str| {
+fn a_wrong_setting_is_refused_by_its_name_and_origin() {
+    let none = json!({});
+    let named = |result: Result<NodeConfig, ConfigError>, origin: &str, key: &str| {
         let error = result.unwrap_err().to_string();
-        assert!(error.contains(key), "{error}");
+        assert!(error.contains(origin) && error.contains(key), "{error}");
     };
-    with_file("listenn = \"127.0.0.1:1\"", |_, file| named(read(file, &json!({})), "listenn"));
-    with_file("[limits]\nepsilon = 1.0", |_, file| named(read(file, &json!({})), "epsilon"));
-    with_file("", |jail, file| {
-        jail.set_env("INCROWD_HTTP__BODY_BYTE", "1024");
-        named(read(file, &json!({})), "body_byte");
-    });
-    with_file("", |_, file| named(read(file, &json!({"bandit": {"url": ""}})), "url"));
-    with_file("listen = 5", |_, file| named(read(file, &json!({})), "listen"));
-    with_file("listen = \"here\"", |_, file| named(read(file, &json!({})), "listen"));
-    with_file("[limits]\nepsilon_local = \"much\"", |_, file| {
-        named(read(file, &json!({})), "epsilon_local");
-    });
-    with_file("listen = ", |_, file| assert!(read(file, &json!({})).is_err()));
-    let missing = Layers::new(Some(Path::new("/nowhere/node.toml")), &json!({}));
+    named(read("listenn = \"127.0.0.1:1\"", &[], &none), "node.toml", "listenn");
+    named(read("[limits]\nepsilon = 1.0", &[], &none), "node.toml", "epsilon");
+    let variables = [("INCROWD_HTTP__BODY_BYTE", "1024")];
+    named(read("", &variables, &none), "INCROWD_", "body_byte");
+    named(read("", &[], &json!({"bandit": {"url": ""}})), "flags", "url");
+    named(read("listen = 5", &[], &none), "node.toml", "listen");
+    named(read("listen = \"here\"", &[], &none), "node.toml", "listen");
+    named(read("[limits]\nepsilon_local = \"much\"", &[], &none), "node.toml", "epsilon_local");
+    named(read("listen = ", &[], &none), "node.toml", "");
+    let missing = Layers::new(Some(Path::new("/nowhere/node.toml")), [], &none);
     let error = missing.err().unwrap();
     assert!(matches!(error, ConfigError::NoFile(_)) && error.to_string().contains("/nowhere"));
 }
@@ -144,14 +161,13 @@ fn numbers_out_of_range_are_refused_by_their_name() {
 
 #[test]
 fn plain_http_for_the_world_is_refused_from_every_source() {
-    with_file("listen = \"0.0.0.0:80\"", |jail, file| {
-        let error = read(file, &json!({})).unwrap_err();
-        assert!(matches!(error, ConfigError::PlainHttp { key: "listen", .. }), "{error}");
-        jail.set_env("INCROWD_ALLOW_PLAIN_HTTP", "true");
-        assert!(read(file, &json!({})).unwrap().allow_plain_http);
-        let flags = json!({"allow_plain_http": false, "admin_listen": "[::]:1"});
-        assert!(read(file, &flags).is_err());
-    });
+    let text = "listen = \"0.0.0.0:80\"";
+    let error = read(text, &[], &json!({})).unwrap_err();
+    assert!(matches!(error, ConfigError::PlainHttp { key: "listen", .. }), "{error}");
+    let allowed = [("INCROWD_ALLOW_PLAIN_HTTP", "true")];
+    assert!(read(text, &allowed, &json!({})).unwrap().allow_plain_http);
+    let flags = json!({"allow_plain_http": false, "admin_listen": "[::]:1"});
+    assert!(read(text, &allowed, &flags).is_err());
     let local = NodeConfig { listen: "[::1]:1".parse().unwrap(), ..NodeConfig::default() };
     assert!(local.check().is_ok());
 }

@@ -207,13 +207,14 @@ async fn note(
 async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
     let seen = Seen::default();
     let app = Router::new().fallback(note).with_state(seen.clone());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway = format!("http://{}", listener.local_addr().unwrap());
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    let handle = axum_server::Handle::new();
-    let server = axum_server::from_tcp(listener).unwrap().handle(handle.clone());
-    let running = tokio::spawn(server.serve(service));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = axum::serve(listener, service).with_graceful_shutdown(async {
+        let _ = stopped.await;
+    });
+    let running = tokio::spawn(async move { server.await });
     let relay = Relay::new(&gateway, "the-relays-token", None).unwrap();
     let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
     let url = format!("http://{}/", relay.address());
@@ -251,7 +252,7 @@ async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
 
     let wrong = client.post(&url).header("content-type", "text/plain").body("x").send().await;
     assert_eq!(problem(wrong.unwrap()).await, (415, "unsupported-type".into()));
-    handle.shutdown();
+    drop(stop);
     running.await.unwrap().unwrap();
     let gone = client.post(&url).header("content-type", "message/ohttp-req").body("x").send().await;
     assert_eq!(problem(gone.unwrap()).await, (502, "bad-gateway".into()));

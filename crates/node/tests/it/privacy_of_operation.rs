@@ -161,7 +161,9 @@ fn nothing_is_found(test: &str) {
 async fn r18_nothing_about_a_sender_is_in_a_store_log_or_metric() {
     match env::var_os("INCROWD_TEST_FOLDER") {
         Some(folder) => child(Path::new(&folder), LogFormat::Text).await,
-        None => nothing_is_found("r18_nothing_about_a_sender_is_in_a_store_log_or_metric"),
+        None => nothing_is_found(
+            "privacy_of_operation::r18_nothing_about_a_sender_is_in_a_store_log_or_metric",
+        ),
     }
 }
 
@@ -169,6 +171,6 @@ async fn r18_nothing_about_a_sender_is_in_a_store_log_or_metric() {
 async fn r18_nor_in_a_log_of_json() {
     match env::var_os("INCROWD_TEST_FOLDER") {
         Some(folder) => child(Path::new(&folder), LogFormat::Json).await,
-        None => nothing_is_found("r18_nor_in_a_log_of_json"),
+        None => nothing_is_found("privacy_of_operation::r18_nor_in_a_log_of_json"),
     }
 }
