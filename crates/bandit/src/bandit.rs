@@ -7,7 +7,6 @@ use thiserror::Error;
 use crate::{
     Estimate, Statistics,
     confidence::{Frame, Setting},
-    mutant::Mutant,
     statistics::Noise,
 };
 
@@ -36,14 +35,13 @@ pub enum BanditError {
 pub struct Bandit {
     task: Arc<TaskConfig>,
     statistics: Statistics,
-    mutant: Option<Mutant>,
 }
 
 impl Bandit {
     /// Before the first release.
     pub fn new(task: Arc<TaskConfig>) -> Self {
         let statistics = Statistics::new(task.mechanism());
-        Self { task, statistics, mutant: None }
+        Self { task, statistics }
     }
 
     /// Where it was when `statistics` were written down.
@@ -51,15 +49,7 @@ impl Bandit {
         if !statistics.fits(task.mechanism()) {
             return Err(BanditError::WrongStatistics);
         }
-        Ok(Self { task, statistics, mutant: None })
-    }
-
-    /// The same, broken on purpose.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
-        self.mutant = Some(mutant);
-        self
+        Ok(Self { task, statistics })
     }
 
     /// What to write down.
@@ -120,11 +110,10 @@ impl Bandit {
                 learner: self.task.learner().config(),
                 dimension: mechanism.dimension(),
                 releases,
-                mutant: self.mutant,
             },
             context_bound: mechanism.context_bound(),
             round: mechanism.round(releases).ok()?,
-            noise: Noise::after(mechanism, releases, self.mutant),
+            noise: Noise::after(mechanism, releases),
         };
         let Statistics { moment, gram, .. } = &self.statistics;
         Estimate::new(&setting.frame, &setting.sizes(), moment, gram)

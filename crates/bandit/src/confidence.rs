@@ -3,10 +3,7 @@
 use incrowd_protocol::{Confidence, LearnerConfig, Round};
 use libm::{cbrt, log, sqrt};
 
-use crate::{
-    mutant::{self, Mutant},
-    statistics::Noise,
-};
+use crate::statistics::Noise;
 
 /// One-sided 95% quantile of the Tracy-Widom law, real case.
 const TRACY_WIDOM: f64 = 0.9793;
@@ -55,7 +52,6 @@ pub(crate) struct Frame<'a> {
     pub dimension: usize,
     /// j.
     pub releases: u32,
-    pub mutant: Option<Mutant>,
 }
 
 /// What the sizes depend on.
@@ -138,6 +134,13 @@ impl Sizes {
     pub fn with_floor(self, floor: f64) -> Self {
         Self { floor: self.floor.max(floor), ..self }
     }
+
+    /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.
+    pub fn ridge(&self, smallest_of_gram: f64) -> (f64, f64) {
+        let ridge = self.gram_noise + self.floor;
+        let shift = (self.floor - (smallest_of_gram + ridge)).max(0.0);
+        (ridge + shift, shift)
+    }
 }
 
 impl Frame<'_> {
@@ -145,16 +148,6 @@ impl Frame<'_> {
     fn log_failure(&self) -> f64 {
         let j = f64::from(self.releases);
         log(3.0 * j * (j + 1.0) / self.learner.failure_probability)
-    }
-
-    /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.
-    pub fn ridge(&self, sizes: &Sizes, smallest_of_gram: f64) -> (f64, f64) {
-        let mut ridge = sizes.gram_noise + sizes.floor;
-        if mutant::is(self.mutant, Mutant::NarrowConfidence) {
-            ridge /= 10.0;
-        }
-        let shift = (sizes.floor - (smallest_of_gram + ridge)).max(0.0);
-        (ridge + shift, shift)
     }
 
     /// The whole ellipsoid, once V is known.
@@ -167,10 +160,7 @@ impl Frame<'_> {
     ) -> Ellipsoid {
         let (nu, z) = (sizes.gram_noise, sizes.floor);
         let LearnerConfig { reward_noise: sigma, parameter_bound: bound, .. } = *self.learner;
-        let mut eta = sizes.moment_noise.unwrap_or(0.0);
-        if mutant::is(self.mutant, Mutant::NarrowConfidence) {
-            eta = 0.0;
-        }
+        let eta = sizes.moment_noise.unwrap_or(0.0);
         let width = match sizes.width {
             Width::Paper(width) => width,
             Width::Scaled(scale) => {

@@ -43,7 +43,7 @@ impl Estimate {
             _ => 1.0,
         };
         let dimension = sums.moment.len();
-        let frame = Frame { learner, dimension, releases: sums.releases, mutant: None };
+        let frame = Frame { learner, dimension, releases: sums.releases };
         let stds = (sums.moment_std, sums.gram_std);
         let sizes = Sizes::calibrated(dimension, stds, exploration).with_floor(sums.floor);
         Self::new(&frame, &sizes, sums.moment, sums.gram)
@@ -57,7 +57,7 @@ impl Estimate {
     ) -> Option<Self> {
         let d = frame.dimension;
         let smallest_of_gram = algebra::smallest_eigenvalue(gram, d);
-        let ridge = frame.ridge(sizes, smallest_of_gram);
+        let ridge = sizes.ridge(smallest_of_gram);
         let mut v = gram.to_vec();
         (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
 

@@ -18,18 +18,17 @@ pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolErro
     let mechanism = task.mechanism();
     let bound = mechanism.context_bound();
     let d = mechanism.dimension() as f64;
-    let noise = Noise::after(mechanism, round, None);
+    let noise = Noise::after(mechanism, round);
     let frame = Frame {
         learner: task.learner().config(),
         dimension: mechanism.dimension(),
         releases: round,
-        mutant: None,
     };
     let round = mechanism.round(round)?;
     let setting = Setting { frame, context_bound: bound, round, noise };
     let sizes = setting.sizes();
     let gram = bound * bound * noise.reports / d;
-    let ridge = setting.frame.ridge(&sizes, gram);
+    let ridge = sizes.ridge(gram);
     let smallest = gram + ridge.0;
     Ok(setting.frame.ellipsoid(&sizes, ridge, d * log(smallest), smallest))
 }

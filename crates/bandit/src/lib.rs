@@ -8,13 +8,10 @@ mod bandit;
 mod confidence;
 mod estimate;
 mod forecast;
-mod mutant;
 mod statistics;
 
 pub use bandit::{Bandit, BanditError};
 pub use confidence::Ellipsoid;
 pub use estimate::{Estimate, NoisySums};
 pub use forecast::forecast;
-#[cfg(feature = "mutants")]
-pub use mutant::Mutant;
 pub use statistics::{Statistics, noise_variance, report_variance};

@@ -1,8 +1,6 @@
 use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, Round, triangle};
 use serde::{Deserialize, Serialize};
 
-use crate::mutant::{self, Mutant};
-
 /// Largest bias of a debiased coordinate, times c: what rounding the thresholds costs (`docs/formats.md`, Coins).
 const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
 
@@ -99,16 +97,13 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
-    pub fn after(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Self {
+    pub fn after(mechanism: &Mechanism, round: u32) -> Self {
         let mut noise = Self { reports: 0.0, proxy: 0.0, variance: 0.0, bias: 0.0 };
         let mut left = round;
         for stage in mechanism.schedule().stages() {
             let rounds = stage.rounds.min(left);
             left -= rounds;
-            let mut keep = stage.flip.keep();
-            if mutant::is(mutant, Mutant::DoubledKeep) {
-                keep *= 2.0;
-            }
+            let keep = stage.flip.keep();
             let reports = f64::from(rounds) * f64::from(stage.size);
             noise.reports += reports;
             let bits = f64::from(stage.bits);
@@ -130,5 +125,5 @@ pub fn report_variance(bits: u32, keep: f64) -> f64 {
 
 /// Upper bound on the variance of a debiased sum after `round` releases, in units of L (moment) or L^2 (Gram matrix).
 pub fn noise_variance(mechanism: &Mechanism, round: u32) -> f64 {
-    Noise::after(mechanism, round, None).variance
+    Noise::after(mechanism, round).variance
 }

@@ -8,7 +8,7 @@ use incrowd_privacy::{
     local, shown,
 };
 use incrowd_protocol::FlipProbability;
-use incrowd_sim::audit::{AuditConfig, AuditReport, Mutation, Side};
+use incrowd_sim::audit::{AuditConfig, AuditReport, Side};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Output;
@@ -47,10 +47,6 @@ pub struct Arguments {
     /// Everything random comes from this seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Audit a broken variant of the real code instead (needs a build with the feature `mutants`): half-flip, last-coordinate-bare, no-clipping,
-    /// short-batch or counts-twice.
-    #[arg(long, value_name = "NAME")]
-    mutant: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -58,16 +54,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let audit = config(arguments)?.check()?;
-    let mutation = match &arguments.mutant {
-        None => Mutation::None,
-        Some(name) => serde_json::from_value(name.as_str().into()).map_err(|_| {
-            format!("mutant is {name:?}, must be half-flip, last-coordinate-bare, no-clipping, short-batch or counts-twice")
-        })?,
-    };
     let bar = ProgressBar::new(1).with_style(ProgressStyle::with_template(
         "{bar:40} {human_pos}/{human_len} runs, {eta} left",
     )?);
-    let report = audit.run(mutation, |done, total| {
+    let report = audit.run(|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;

@@ -2,8 +2,6 @@
 
 use incrowd_protocol::Round;
 
-use crate::mutant::{self, Mutant};
-
 /// Coins that are compared at once.
 const LANES: usize = 16;
 
@@ -23,6 +21,26 @@ fn compare(thresholds: &[u32; LANES], coins: &mut [u8; LANES]) -> bool {
     tied != 0
 }
 
+/// Turns the first random byte of every coin into the coin, 0 or 1; `rest` gives the other three bytes of a tied one. Both slices are whole
+/// [`LANES`], filled up as [`room_for`] does.
+pub(crate) fn toss(thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() -> [u8; 3]) {
+    let lanes = coins.as_chunks_mut::<LANES>().0.iter_mut().zip(thresholds.as_chunks().0);
+    for (coins, thresholds) in lanes {
+        let bytes = *coins;
+        let tied = compare(thresholds, coins);
+        if !tied {
+            continue;
+        }
+        for lane in 0..LANES {
+            if bytes[lane] == (thresholds[lane] >> 24) as u8 {
+                let [a, b, c] = rest();
+                let uniform = u32::from_be_bytes([bytes[lane], a, b, c]);
+                coins[lane] = u8::from(uniform < thresholds[lane]);
+            }
+        }
+    }
+}
+
 /// The law of a round's coins: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
 ///
 /// # Reference
@@ -38,20 +56,16 @@ pub(crate) struct Coins {
     keep: f64,
     /// floor(c 2^31) / 2^31: no threshold is further from 1/2.
     limit: f64,
-    mutant: Option<Mutant>,
 }
 
 impl Coins {
-    pub fn new(round: &Round, mutant: Option<Mutant>) -> Self {
+    pub fn new(round: &Round) -> Self {
         let flip = round.flip;
-        let (mut kept, mut of) =
+        let (kept, of) =
             (u64::from(flip.denominator() - flip.numerator()), u64::from(flip.denominator()));
-        if mutant::is(mutant, Mutant::HalfFlip) {
-            (kept, of) = (kept + of, 2 * of);
-        }
         let keep = kept as f64 / of as f64;
         let limit = ((u128::from(kept) << 31) / u128::from(of)) as f64 / (1u64 << 31) as f64;
-        Self { bits: round.bits, keep, limit, mutant }
+        Self { bits: round.bits, keep, limit }
     }
 
     /// Thresholds of all coins, coordinate after coordinate.
@@ -71,15 +85,6 @@ impl Coins {
                 }
             }
         }
-        if mutant::is(self.mutant, Mutant::LastCoordinateBare) {
-            let last = thresholds.len() - self.bits as usize;
-            for threshold in &mut thresholds[last..] {
-                *threshold = if *threshold >= 1 << 31 { u32::MAX } else { 0 };
-            }
-        }
-        if mutant::is(self.mutant, Mutant::CoarseThresholds) {
-            thresholds.iter_mut().for_each(|threshold| *threshold &= 0xff00_0000);
-        }
     }
 
     /// 2^31 + c tau 2^31, the product rounded toward zero.
@@ -91,26 +96,6 @@ impl Coins {
         // All ones for a negative tilt: then the threshold is the negative, modulo 2^32.
         let sign = ((tilt.to_bits() >> 32) as i32 >> 31) as u32;
         (threshold ^ sign).wrapping_sub(sign)
-    }
-
-    /// Turns the first random byte of every coin into the coin, 0 or 1; `rest` gives the other three bytes of a tied one. Both slices are whole
-    /// [`LANES`], filled up as [`room_for`] does.
-    pub fn toss(&self, thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() -> [u8; 3]) {
-        let lanes = coins.as_chunks_mut::<LANES>().0.iter_mut().zip(thresholds.as_chunks().0);
-        for (coins, thresholds) in lanes {
-            let bytes = *coins;
-            let tied = compare(thresholds, coins);
-            if !tied || mutant::is(self.mutant, Mutant::TiesAreZero) {
-                continue;
-            }
-            for lane in 0..LANES {
-                if bytes[lane] == (thresholds[lane] >> 24) as u8 {
-                    let [a, b, c] = rest();
-                    let uniform = u32::from_be_bytes([bytes[lane], a, b, c]);
-                    coins[lane] = u8::from(uniform < thresholds[lane]);
-                }
-            }
-        }
     }
 
     /// Ones of each coordinate.

@@ -5,11 +5,7 @@ use incrowd_protocol::{Model, Report, ReportId, TaskConfig};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
-#[cfg(feature = "mutants")]
-use crate::Mutant;
-use crate::{
-    DeviceError, InputProblem, Participation, choose::Chooser, mutant, randomizer::Randomizer,
-};
+use crate::{DeviceError, InputProblem, Participation, choose::Chooser, randomizer::Randomizer};
 
 /// One person's device in one task.
 ///
@@ -22,7 +18,6 @@ pub struct Device<R = ChaCha20Rng> {
     randomizer: Randomizer,
     chooser: Chooser,
     rng: R,
-    mutant: Option<mutant::Mutant>,
 }
 
 /// A report to send as it is, and what was wrong with the input it was made from.
@@ -58,19 +53,10 @@ impl<R: Rng> Device<R> {
         Self::with_rng(task, Participation::default(), rng)
     }
 
-    /// The same, broken on purpose.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
-        self.randomizer = self.randomizer.with_mutant(mutant);
-        self.mutant = Some(mutant);
-        self
-    }
-
     fn with_rng(task: Arc<TaskConfig>, participation: Participation, rng: R) -> Self {
         let randomizer = Randomizer::new(task.mechanism());
         let chooser = Chooser::new(task.mechanism().dimension());
-        Self { task, participation, randomizer, chooser, rng, mutant: None }
+        Self { task, participation, randomizer, chooser, rng }
     }
 
     /// How often this device has answered; keep it.
@@ -110,10 +96,7 @@ impl<R: Rng> Device<R> {
     ) -> Result<Answer, DeviceError> {
         let mechanism = self.task.mechanism();
         let law = mechanism.round(round)?;
-        let claim = self.participation.claim(round, mechanism);
-        if !mutant::is(self.mutant, mutant::Mutant::NoParticipationLimit) {
-            claim?;
-        }
+        self.participation.claim(round, mechanism)?;
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
         let (counts, problem) = self.randomizer.randomize(&law, context, reward, &mut self.rng);

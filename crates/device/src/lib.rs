@@ -12,7 +12,6 @@ mod coins;
 mod device;
 mod error;
 mod features;
-mod mutant;
 mod participation;
 mod randomizer;
 
@@ -25,8 +24,6 @@ pub use features::{
     FeatureMap, FeatureMapConfig, FeatureMapError, Features, Field, FieldKind, FieldProblem,
     Fields, Value,
 };
-#[cfg(feature = "mutants")]
-pub use mutant::Mutant;
 pub use participation::Participation;
 #[cfg(feature = "simulation")]
 pub use randomizer::Randomizer;

@@ -4,7 +4,6 @@ use rand_core::Rng;
 use crate::{
     InputProblem, clip,
     coins::{self, Coins},
-    mutant::{self, Mutant},
 };
 
 /// Context and reward to the counts of one report, for the rounds of one mechanism. It keeps its buffers, so that a report allocates
@@ -21,7 +20,6 @@ pub struct Randomizer {
     thresholds: Vec<u32>,
     tossed: Vec<u8>,
     counts: Vec<u16>,
-    mutant: Option<Mutant>,
 }
 
 impl Randomizer {
@@ -35,17 +33,7 @@ impl Randomizer {
             thresholds: Vec::new(),
             tossed: Vec::new(),
             counts: vec![0; mechanism.coordinates()],
-            mutant: None,
         }
-    }
-
-    /// The same, broken on purpose.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
-        self.mutant = Some(mutant);
-        self.coins = None;
-        self
     }
 
     /// Randomized counts for `context` and `reward`, brought into their range first, and what was wrong with them.
@@ -61,7 +49,7 @@ impl Randomizer {
         let number = self.counts.len() * round.bits as usize;
         rng.fill_bytes(&mut self.tossed[..number]);
         coins.thresholds(&self.values[..self.counts.len()], &mut self.thresholds[..number]);
-        coins.toss(&self.thresholds, &mut self.tossed, || {
+        coins::toss(&self.thresholds, &mut self.tossed, || {
             let mut rest = [0; 3];
             rng.fill_bytes(&mut rest);
             rest
@@ -90,7 +78,7 @@ impl Randomizer {
         match self.coins {
             Some((known, coins)) if known.same_law(round) => coins,
             _ => {
-                let coins = Coins::new(round, self.mutant);
+                let coins = Coins::new(round);
                 self.coins = Some((*round, coins));
                 self.thresholds = coins::room_for(self.counts.len() * round.bits as usize);
                 self.tossed = vec![0; self.thresholds.len()];
@@ -103,12 +91,7 @@ impl Randomizer {
     fn encode(&mut self, context: &[f64], reward: f64) -> Option<InputProblem> {
         let d = self.unit.len() - 1;
         let unit = &mut self.unit[..d];
-        let (reward, problem) = if mutant::is(self.mutant, Mutant::NoClipping) {
-            unit.iter_mut().zip(context).for_each(|(u, x)| *u = x / self.context_bound);
-            (reward, None)
-        } else {
-            clip::bound(context, reward, self.context_bound, unit)
-        };
+        let (reward, problem) = clip::bound(context, reward, self.context_bound, unit);
         fill_values(&self.unit, reward, &mut self.values);
         problem
     }

@@ -3,10 +3,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Round};
 use thiserror::Error;
 
-use crate::{
-    Accumulator, ResumeError, Snapshot,
-    mutant::{self, Mutant},
-};
+use crate::{Accumulator, ResumeError, Snapshot};
 
 /// What became of a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,14 +71,13 @@ pub struct Batch {
     current: Option<(Round, Accumulator)>,
     /// Ids of counted reports that may still come again, with the round they were made for.
     ids: HashMap<ReportId, u32>,
-    mutant: Option<Mutant>,
 }
 
 impl Batch {
     /// The first round's empty batch.
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
-        let current = open(&mechanism, 1, None);
-        Self { mechanism, current, ids: HashMap::new(), mutant: None }
+        let current = open(&mechanism, 1);
+        Self { mechanism, current, ids: HashMap::new() }
     }
 
     /// The batch as it was when `snapshot` was written down, with the ids that were remembered then and the rounds they were made for.
@@ -99,7 +95,7 @@ impl Batch {
         let Snapshot { round, count, sums } = snapshot;
         let current = mechanism.round(round).ok();
         let current = current.map(|round| (round, Accumulator::resume(sums, count, round.size)));
-        Ok(Self { mechanism, current, ids: remembered, mutant: None })
+        Ok(Self { mechanism, current, ids: remembered })
     }
 
     /// What to write down, together with the ids of the reports counted since the last time.
@@ -115,15 +111,6 @@ impl Batch {
     /// The oldest round whose ids are remembered; what was made for earlier ones cannot come again.
     pub fn oldest_remembered(&self) -> u32 {
         self.round().map_or(u32::MAX, |round| round.number.saturating_sub(self.mechanism.grace()))
-    }
-
-    /// The same, broken on purpose.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn with_mutant(mut self, mutant: Mutant) -> Self {
-        self.current = open(&self.mechanism, 1, Some(mutant));
-        self.mutant = Some(mutant);
-        self
     }
 
     /// The round whose batch is being filled; none when the task is finished.
@@ -157,18 +144,13 @@ impl Batch {
         let Some((current, sums)) = &mut self.current else {
             return Outcome::Refused(Refusal::Finished);
         };
-        if let Err(refusal) = in_window(&self.mechanism, current, report.round())
-            && !mutant::is(self.mutant, Mutant::NoWindow)
-        {
+        if let Err(refusal) = in_window(&self.mechanism, current, report.round()) {
             return Outcome::Refused(refusal);
         }
-        if self.ids.contains_key(&report.id()) && !mutant::is(self.mutant, Mutant::ForgetsIds) {
+        if self.ids.contains_key(&report.id()) {
             return Outcome::Duplicate;
         }
         sums.add(report.counts());
-        if mutant::is(self.mutant, Mutant::CountsTwice) {
-            sums.add(report.counts());
-        }
         self.ids.insert(report.id(), report.round());
         if sums.is_full() { self.release() } else { Outcome::Counted }
     }
@@ -188,10 +170,9 @@ impl Batch {
             return Outcome::Refused(Refusal::Finished);
         };
         let next = round.number + 1;
-        self.current = open(&self.mechanism, next, self.mutant);
+        self.current = open(&self.mechanism, next);
         // An id is forgotten when no report of its round can count any more.
-        let early = u32::from(mutant::is(self.mutant, Mutant::ShortMemory));
-        let oldest = (next + early).saturating_sub(self.mechanism.grace());
+        let oldest = next.saturating_sub(self.mechanism.grace());
         self.ids.retain(|_, made_for| *made_for >= oldest);
         let sums = sums.into_sums().unwrap_or_default();
         match BatchSums::new(&self.mechanism, round.number, sums) {
@@ -211,10 +192,9 @@ impl fmt::Debug for Batch {
     }
 }
 
-fn open(mechanism: &Mechanism, round: u32, mutant: Option<Mutant>) -> Option<(Round, Accumulator)> {
+fn open(mechanism: &Mechanism, round: u32) -> Option<(Round, Accumulator)> {
     let round = mechanism.round(round).ok()?;
-    let short = u32::from(mutant::is(mutant, Mutant::ShortBatch));
-    Some((round, Accumulator::new(mechanism.coordinates(), round.size - short)))
+    Some((round, Accumulator::new(mechanism.coordinates(), round.size)))
 }
 
 /// Whether a report made for `round` counts in the batch of `current`.

@@ -8,11 +8,8 @@
 
 mod accumulator;
 mod batch;
-mod mutant;
 mod snapshot;
 
 pub use accumulator::Accumulator;
 pub use batch::{Batch, Outcome, Refusal};
-#[cfg(feature = "mutants")]
-pub use mutant::Mutant;
 pub use snapshot::{ResumeError, Snapshot};

@@ -86,11 +86,6 @@ pub enum AuditError {
     /// The failure probability is out of range.
     #[error("failure_probability is {0}, must be above 0 and at most 0.1")]
     FailureProbability(f64),
-    /// A mutant was asked for that is not built in.
-    #[error(
-        "the mutation {0:?} must be built in: build with the feature `mutants` (cargo run --features mutants)"
-    )]
-    NeedsMutants(Mutation),
     /// A parameter that the protocol does not allow.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -106,36 +101,6 @@ pub enum AuditError {
     /// An estimate of impossible numbers.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
-}
-
-/// How the audited code is broken on purpose, to see that the audit notices. All but `None` need the feature `mutants`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mutation {
-    /// The real code.
-    #[default]
-    None,
-    /// Half of the flip probability.
-    HalfFlip,
-    /// The last coordinate is not randomized.
-    LastCoordinateBare,
-    /// Contexts and rewards are not brought into their range.
-    NoClipping,
-    /// A batch is released one report short.
-    ShortBatch,
-    /// A report is counted twice.
-    CountsTwice,
-}
-
-impl Mutation {
-    /// Every way to break the code.
-    pub const ALL: [Self; 5] = [
-        Self::HalfFlip,
-        Self::LastCoordinateBare,
-        Self::NoClipping,
-        Self::ShortBatch,
-        Self::CountsTwice,
-    ];
 }
 
 /// One of the two epsilons, from both sides.
@@ -163,8 +128,6 @@ pub struct Side {
 /// What an audit found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AuditReport {
-    /// How the code was broken.
-    pub mutation: Mutation,
     /// One report on the wire.
     pub local: Side,
     /// One release.
@@ -238,12 +201,8 @@ pub struct Audit {
 
 impl Audit {
     /// Runs everything. `progress` hears of the runs done and of all that will be done.
-    pub fn run(
-        &self,
-        mutation: Mutation,
-        mut progress: impl FnMut(u64, u64),
-    ) -> Result<AuditReport, AuditError> {
-        let subject = Subject::new(self.task.clone(), self.round, mutation)?;
+    pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<AuditReport, AuditError> {
+        let subject = Subject::new(self.task.clone(), self.round);
         let total = 4 * self.config.runs;
         let share = self.config.failure_probability / 4.0;
         let mut structure = structure::promises(&subject, &mut self.stream(0))?;
@@ -257,7 +216,6 @@ impl Audit {
             progress(2 * self.config.runs + done, total);
         })?;
         Ok(AuditReport {
-            mutation,
             local,
             central,
             delta: self.config.delta,

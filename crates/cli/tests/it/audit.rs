@@ -41,7 +41,6 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
         (&["--batch-size", "0"], "batch_size is 0, must be at least 1"),
         (&["--dimension", "21"], "dimension is 21, must be from 1 to 20"),
         (&["--runs", "10"], "runs are 10, must be from 1000"),
-        (&["--mutant", "green"], "must be half-flip"),
     ] {
         let output = incrowd(&[&["audit"], arguments].concat());
         let text = String::from_utf8_lossy(&output.stderr).to_string();

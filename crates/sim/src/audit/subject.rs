@@ -8,31 +8,22 @@ use incrowd_shuffler::{Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    AuditError, Mutation,
+    AuditError,
     law::{Law, Others},
     search::Input,
 };
 
-/// The real code under audit, or a mutant of it.
+/// The real code under audit.
 pub(super) struct Subject {
     task: Arc<TaskConfig>,
     pub mechanism: Arc<Mechanism>,
     pub round: Round,
-    #[cfg_attr(not(feature = "mutants"), allow(dead_code))]
-    mutation: Mutation,
 }
 
 impl Subject {
-    pub fn new(
-        task: Arc<TaskConfig>,
-        round: Round,
-        mutation: Mutation,
-    ) -> Result<Self, AuditError> {
-        if !cfg!(feature = "mutants") && mutation != Mutation::None {
-            return Err(AuditError::NeedsMutants(mutation));
-        }
+    pub fn new(task: Arc<TaskConfig>, round: Round) -> Self {
         let mechanism = Arc::new(task.mechanism().clone());
-        Ok(Self { task, mechanism, round, mutation })
+        Self { task, mechanism, round }
     }
 
     pub fn dimension(&self) -> usize {
@@ -40,44 +31,15 @@ impl Subject {
     }
 
     pub fn device<'a>(&self, rng: &'a mut ChaCha8Rng) -> Device<&'a mut ChaCha8Rng> {
-        let device = Device::simulated(self.task.clone(), rng);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.device_mutant() {
-            return device.with_mutant(mutant);
-        }
-        device
+        Device::simulated(self.task.clone(), rng)
     }
 
     pub fn randomizer(&self) -> Randomizer {
-        let randomizer = Randomizer::new(&self.mechanism);
-        #[cfg(feature = "mutants")]
-        if let Some(mutant) = self.device_mutant() {
-            return randomizer.with_mutant(mutant);
-        }
-        randomizer
+        Randomizer::new(&self.mechanism)
     }
 
     pub fn batch(&self) -> Batch {
-        let batch = Batch::new(self.mechanism.clone());
-        #[cfg(feature = "mutants")]
-        match self.mutation {
-            Mutation::ShortBatch => return batch.with_mutant(incrowd_shuffler::Mutant::ShortBatch),
-            Mutation::CountsTwice => {
-                return batch.with_mutant(incrowd_shuffler::Mutant::CountsTwice);
-            }
-            _ => {}
-        }
-        batch
-    }
-
-    #[cfg(feature = "mutants")]
-    fn device_mutant(&self) -> Option<incrowd_device::Mutant> {
-        match self.mutation {
-            Mutation::HalfFlip => Some(incrowd_device::Mutant::HalfFlip),
-            Mutation::LastCoordinateBare => Some(incrowd_device::Mutant::LastCoordinateBare),
-            Mutation::NoClipping => Some(incrowd_device::Mutant::NoClipping),
-            _ => None,
-        }
+        Batch::new(self.mechanism.clone())
     }
 
     /// The law of a report, from the thresholds of the audited device itself.

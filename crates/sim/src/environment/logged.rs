@@ -159,16 +159,6 @@ pub struct LoggedPeople {
     rng: ChaCha8Rng,
 }
 
-impl LoggedPeople {
-    /// A deliberately broken replay: every event whose action was chosen counts, so contexts where the log likes that action come too often.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub fn without_rejection(mut self) -> Self {
-        self.counted = 1.0;
-        self
-    }
-}
-
 impl Environment for LoggedPeople {
     fn dimension(&self) -> usize {
         self.log.dimension()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use incrowd_bandit::{Bandit, Mutant};
+use incrowd_bandit::Bandit;
 use incrowd_device::Randomizer;
 use incrowd_protocol::{
     Confidence, FlipProbability, LearnerConfig, MechanismConfig, Policy, Stage, TaskConfig,
@@ -49,16 +49,13 @@ fn sphere(d: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
 }
 
 /// Largest ||theta - theta*||_V / beta over the releases of one run.
-fn worst_ratio(task: &Arc<TaskConfig>, mutant: Option<Mutant>, seed: u64) -> f64 {
+fn worst_ratio(task: &Arc<TaskConfig>, seed: u64) -> f64 {
     let d = task.mechanism().dimension();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let bound = task.learner().config().parameter_bound;
     let theta: Vec<f64> = sphere(d, &mut rng).iter().map(|t| bound * t).collect();
     let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
     let mut bandit = Bandit::new(task.clone());
-    if let Some(mutant) = mutant {
-        bandit = bandit.with_mutant(mutant);
-    }
     let mut randomizer = Randomizer::new(task.mechanism());
     let mut worst = 0f64;
     while batch.round().is_some() {
@@ -100,9 +97,9 @@ struct Coverage {
     quantile: f64,
 }
 
-fn coverage(task: &Arc<TaskConfig>, mutant: Option<Mutant>, runs: u64) -> Coverage {
+fn coverage(task: &Arc<TaskConfig>, runs: u64) -> Coverage {
     let mut ratios: Vec<f64> =
-        (0..runs).into_par_iter().map(|seed| worst_ratio(task, mutant, seed)).collect();
+        (0..runs).into_par_iter().map(|seed| worst_ratio(task, seed)).collect();
     ratios.sort_by(f64::total_cmp);
     let covered = ratios.iter().filter(|&&ratio| ratio <= 1.0).count();
     let quantile = ratios[((1.0 - DELTA) * runs as f64) as usize];
@@ -120,7 +117,7 @@ fn proven_covers_at_every_release() {
         for d in [2, 5, 10] {
             for t in [100, 1000, 10_000] {
                 let task = task(d, t, keep, bound, Confidence::Proven {});
-                let Coverage { share, quantile } = coverage(&task, None, 2000);
+                let Coverage { share, quantile } = coverage(&task, 2000);
                 println!(
                     "proven c={keep} S={bound} d={d} t={t}: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
                 );
@@ -130,26 +127,25 @@ fn proven_covers_at_every_release() {
     }
 }
 
+/// The first 200 runs of one setting of the test above, the one that notices soonest when the moment's noise is left out of the width. If a run fails
+/// with probability at most 0.001, more than delta n = 10 failures of 200 have probability below exp(-n KL(delta, 0.001)) < 1e-12.
 #[test]
-fn confidence_that_is_too_narrow_is_noticed() {
+fn proven_covers_where_nearly_all_is_noise() {
     let task = task(10, 10_000, 0.01, 0.01, Confidence::Proven {});
-    let Coverage { share, quantile } = coverage(&task, Some(Mutant::NarrowConfidence), 200);
-    println!(
-        "no moment noise, ridge/10: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
-    );
-    assert!(share < 1.0 - DELTA);
+    let Coverage { share, quantile } = coverage(&task, 200);
+    println!("covered {share:.4}, 95% quantile of error/beta {quantile:.3}");
+    assert!(share >= 1.0 - DELTA);
 }
 
 /// Believing in twice the signal (in the widths; in debiasing too it would only change the unit) still covers, because the bound is a union bound; but it
-/// shows in how much of beta is used. 500 runs of nearly all noise: the quantile of the real code is 0.70, of the mutant 0.96, each with a standard error
+/// shows in how much of beta is used. 500 runs of nearly all noise: the quantile is 0.70, with c doubled it would be 0.96, each with a standard error
 /// below 0.02.
 #[test]
-fn doubled_keep_shows_in_the_quantile() {
+fn widths_believe_in_no_more_signal_than_there_is() {
     let noisy = task(10, 1000, 1e-5, 0.003, Confidence::Proven {});
-    let real = coverage(&noisy, None, 500).quantile;
-    let doubled = coverage(&noisy, Some(Mutant::DoubledKeep), 500).quantile;
-    println!("95% quantile of error/beta: {real:.3}, with c doubled {doubled:.3}");
-    assert!(real < 0.83 && doubled > 0.83);
+    let quantile = coverage(&noisy, 500).quantile;
+    println!("95% quantile of error/beta: {quantile:.3}");
+    assert!(quantile < 0.83);
 }
 
 #[test]
@@ -161,7 +157,7 @@ fn paper_and_calibrated_coverage_as_measured() {
         for (keep, bound) in PROBLEMS {
             for d in [2, 5, 10] {
                 let task = task(d, 1000, keep, bound, confidence);
-                let Coverage { share, quantile } = coverage(&task, None, 500);
+                let Coverage { share, quantile } = coverage(&task, 500);
                 println!(
                     "{name} c={keep} S={bound} d={d} t=1000: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
                 );
