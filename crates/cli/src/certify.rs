@@ -3,10 +3,11 @@
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
+use incrowd_planner::paper;
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{self, Setting},
-    certify, clones, local, paper, shown,
+    certify, clones, local, shown,
 };
 use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage, TaskConfig};
 use serde::Serialize;

@@ -7,12 +7,14 @@ use std::{
     thread,
 };
 
-use incrowd_planner::Plan;
+use incrowd_planner::{
+    Plan,
+    paper::{Randomizer, proposition_3},
+};
 use incrowd_privacy::{
     PrivacyError,
     central::{Setting, certify},
     local,
-    paper::{Randomizer, proposition_3},
 };
 use incrowd_sim::figures::{Axis, Chart, Series, Style, canvas::Colour};
 

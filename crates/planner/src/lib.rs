@@ -14,6 +14,7 @@
 mod alternatives;
 mod budget;
 mod error;
+pub mod paper;
 mod plan;
 mod preset;
 mod regret;

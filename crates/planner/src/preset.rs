@@ -3,16 +3,14 @@
 use std::fmt;
 
 use incrowd_bandit::forecast;
-use incrowd_privacy::{
-    certify,
-    paper::{self, Choice, Learning, Randomizer, RegretCase, Target, Theorem1},
-};
+use incrowd_privacy::certify;
 use incrowd_protocol::{Confidence, Learner, LearnerConfig, UpdateRule};
 use libm::{pow, sqrt};
 use serde::Serialize;
 
 use crate::{
     LocalLimit, Plan, PlanError, PlanRequest, Request,
+    paper::{self, Choice, Learning, Randomizer, RegretCase, Target, Theorem1},
     plan::describe,
     search::{self, Kind},
     sizes,

@@ -7,7 +7,7 @@ use crate::{
     BoundName, PrivacyError,
     central::{self, Setting},
     composition, local,
-    rounding::{shown, up},
+    numeric::{shown, up},
 };
 
 /// What a mechanism guarantees against the paper's three adversaries, proved. Only [`certify`] makes one, and it carries the hash of the

@@ -17,7 +17,7 @@
 
 use libm::{exp, expm1, floor, lgamma, log, log1p, sqrt, tanh};
 
-use crate::{PrivacyError, rounding::up};
+use crate::{PrivacyError, numeric::up};
 
 /// Relative share of delta that is given away to the tails of C, which are counted as certain loss.
 const TAIL_SHARE: f64 = 1e-8;

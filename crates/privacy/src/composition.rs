@@ -4,7 +4,7 @@
 
 use libm::{exp, expm1, log, log1p, sqrt};
 
-use crate::{PrivacyError, clones::Binomial, rounding::up};
+use crate::{PrivacyError, clones::Binomial, numeric::up};
 
 /// Beyond it only the closed forms are tried.
 const MOST_EXACT: u32 = 100_000;

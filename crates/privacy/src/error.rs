@@ -46,34 +46,6 @@ pub enum PrivacyError {
     /// The honest fraction is out of range.
     #[error("honest fraction is {0}, must be above 0 and at most 1")]
     HonestFraction(f64),
-    /// The standard deviation of a Gaussian is out of range.
-    #[error("noise_std is {0}, must be from 0.001 to 1e12")]
-    NoiseStd(f64),
-    /// A tree over nobody.
-    #[error("leaf_size is {0}, must be at least 1")]
-    LeafSize(u32),
-    /// A tree that releases nothing.
-    #[error("leaves is {0}, must be at least 2: nothing is released after the last leaf")]
-    Leaves(u32),
-    /// The steps of fixed-point rounding are out of range.
-    #[error("levels is {0}, must be from 1 to 100000")]
-    Levels(u32),
-    /// Coins per person and coordinate are out of range.
-    #[error("coins is {0}, must be from 1 to 4294967295")]
-    Coins(f64),
-    /// A central epsilon that no amount of noise within range is certified for.
-    #[error("central epsilon {epsilon} cannot be certified for {rival}: {most} is not enough")]
-    EpsilonCentralTooSmall {
-        /// The epsilon asked for.
-        epsilon: f64,
-        /// The kind of mechanism.
-        rival: &'static str,
-        /// The largest amount of noise.
-        most: &'static str,
-    },
-    /// A horizon shorter than a batch.
-    #[error("horizon is {0}, must be at least the batch size {1}")]
-    Horizon(u64, u64),
     /// A theorem is asked about numbers it says nothing about.
     #[error("{theorem} does not hold here: {condition}")]
     OutsideRegime {
@@ -82,7 +54,4 @@ pub enum PrivacyError {
         /// The condition that is violated, with its numbers.
         condition: String,
     },
-    /// An event that an accountant does not know.
-    #[error("the accountant does not know the event {0}")]
-    UnknownEvent(&'static str),
 }

@@ -3,20 +3,17 @@
 //! Pure mathematics: this crate is told numbers, never data. Every public epsilon is an upper bound, rounded outward, and says which bound it is
 //! ([`Bound`]). The proofs are in `docs/privacy-proofs.md`.
 
-pub mod baseline;
 mod bound;
 pub mod central;
 mod certificate;
 pub mod clones;
 pub mod composition;
 mod error;
-pub mod estimate;
-pub mod ledger;
 pub mod local;
-pub mod paper;
-mod rounding;
+pub mod numeric;
+pub mod renyi;
 
 pub use bound::{Bound, BoundName};
 pub use certificate::{Certificate, RoundCertificate, Trust, certify};
 pub use error::PrivacyError;
-pub use rounding::shown;
+pub use numeric::shown;

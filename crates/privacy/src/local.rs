@@ -2,19 +2,21 @@
 
 use libm::{atanh, log, log1p, sqrt};
 
-use crate::{Bound, BoundName, PrivacyError, rounding::up};
+use crate::{Bound, BoundName, PrivacyError, numeric::up};
 
 /// Largest shift of a value v by rounding a threshold, times c (`docs/formats.md`, Coins).
 const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
 
-pub(crate) fn check_dimension(dimension: u32) -> Result<(), PrivacyError> {
+/// The rule for a dimension.
+pub fn check_dimension(dimension: u32) -> Result<(), PrivacyError> {
     if dimension == 0 || dimension > 1000 {
         return Err(PrivacyError::Dimension(dimension));
     }
     Ok(())
 }
 
-pub(crate) fn check(dimension: u32, bits: u32, keep: f64) -> Result<(), PrivacyError> {
+/// The rules for dimension, bits and c = `keep`.
+pub fn check(dimension: u32, bits: u32, keep: f64) -> Result<(), PrivacyError> {
     check_dimension(dimension)?;
     if bits == 0 || bits > incrowd_protocol::MAX_BITS {
         return Err(PrivacyError::Bits(bits));
@@ -80,7 +82,8 @@ pub fn largest_keep(dimension: u32, bits: u32, epsilon_local: f64) -> Result<f64
     Ok(f64::from(low) * unit)
 }
 
-pub(crate) fn coordinates(dimension: u32) -> f64 {
+/// D = d(d+3)/2, as a float.
+pub fn coordinates(dimension: u32) -> f64 {
     incrowd_protocol::coordinates(dimension as usize) as f64
 }
 
@@ -161,6 +164,6 @@ pub fn squared_diameter_2(dimension: u32, keep: f64) -> f64 {
 }
 
 /// L2 diameter of the values v of contexts in the unit ball and rewards in [0, 1], before any rounding.
-pub(crate) fn exact_diameter_2(dimension: u32) -> f64 {
+pub fn exact_diameter_2(dimension: u32) -> f64 {
     if dimension == 1 { 2.0 } else { sqrt(4.5) }
 }

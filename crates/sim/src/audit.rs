@@ -13,7 +13,6 @@
 use std::{panic, sync::Arc, thread};
 
 use incrowd_device::DeviceError;
-use incrowd_privacy::estimate::{self, EstimateError};
 use incrowd_protocol::{
     FlipProbability, Learner, Mechanism, MechanismConfig, Policy, ProtocolError, Round, Stage,
     TaskConfig,
@@ -23,11 +22,13 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+mod estimate;
 mod law;
 mod search;
 mod structure;
 mod subject;
 
+pub use estimate::EstimateError;
 use search::{Input, Pair};
 use subject::Subject;
 

@@ -6,6 +6,7 @@
 
 mod algorithm;
 pub mod audit;
+pub mod baseline;
 mod environment;
 pub mod experiment;
 pub mod figures;

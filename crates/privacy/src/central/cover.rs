@@ -1,6 +1,6 @@
 //! The worst split of the others' bits into those that lean up and those that lean down. Proof: `docs/privacy-proofs.md`, section 2.
 
-use super::pmf::Pmf;
+use crate::numeric::Pmf;
 
 /// How much above the unanimous others' kappa an interval may be before it is split.
 const SLACK: f64 = 0.01;

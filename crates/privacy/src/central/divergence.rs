@@ -1,6 +1,6 @@
 //! kappa: the largest Renyi divergence of a sum between two values of one person, per squared difference. Proof: `docs/privacy-proofs.md`, section 3.
 
-use super::pmf::{Pmf, SMALLEST_TAIL};
+use crate::numeric::{Pmf, SMALLEST_TAIL};
 
 /// Differences of likelihoods are computed to 4e-16; where the largest is above [`SMALLEST_DIFFERENCE`], kappa is off by less than this share.
 const RELATIVE_ERROR: f64 = 1e-6;

@@ -6,13 +6,16 @@
 
 mod cover;
 mod divergence;
-pub(crate) mod pmf;
 
 use divergence::{Effort, Laws};
 use incrowd_protocol::{Mechanism, Stage};
-use libm::{exp, log};
+use libm::exp;
 
-use crate::{Bound, BoundName, PrivacyError, clones, composition, local, rounding::up};
+use crate::{
+    Bound, BoundName, PrivacyError, clones, composition, local,
+    numeric::{self, Pmf, up},
+    renyi,
+};
 
 /// Share of delta that pays for cutting off the tails of the sums.
 const TAIL_SHARE: f64 = 1e-3;
@@ -145,7 +148,7 @@ pub fn approx_epsilon(setting: &Setting) -> Result<f64, PrivacyError> {
     if bits == 0 || setting.bits > MOST_GRID {
         return Ok(cap);
     }
-    let sums = pmf::Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
+    let sums = Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
     let guess = best_order(&setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
     Ok(guess.min(cap))
 }
@@ -174,15 +177,15 @@ fn blanket_kappa(setting: &Setting, order: f64) -> Option<f64> {
 }
 
 /// The law of the blank bits' sum when there are as few as [`BLANKET_SHARE`] of delta allows.
-fn blank_bits(setting: &Setting) -> Option<pmf::Pmf> {
+fn blank_bits(setting: &Setting) -> Option<Pmf> {
     if setting.bits > MOST_GRID {
         return None;
     }
     let times = f64::from(setting.participations) * setting.coordinates();
     let bits = setting.others.checked_mul(u64::from(setting.bits))?;
     let miss = BLANKET_SHARE * setting.delta / times;
-    let blank = pmf::binomial_lower_quantile(bits, 1.0 - setting.keep, miss);
-    (blank > 0).then(|| pmf::Pmf::binomial(blank, 0.5))
+    let blank = numeric::binomial_lower_quantile(bits, 1.0 - setting.keep, miss);
+    (blank > 0).then(|| Pmf::binomial(blank, 0.5))
 }
 
 /// The sum of the others' bits is as bad as it can be. Proof: sections 2 and 3.
@@ -197,8 +200,8 @@ fn worst_others_kappa(setting: &Setting, order: f64) -> Option<f64> {
 }
 
 /// The law of the others' sum when they all lean one way.
-fn unanimous(setting: &Setting) -> Option<pmf::Pmf> {
-    Some(pmf::Pmf::binomial(used_bits(setting)?, (1.0 - setting.keep) / 2.0))
+fn unanimous(setting: &Setting) -> Option<Pmf> {
+    Some(Pmf::binomial(used_bits(setting)?, (1.0 - setting.keep) / 2.0))
 }
 
 /// How many of the others' bits the bound over worst others uses; none where it would take too long.
@@ -254,7 +257,7 @@ fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
 }
 
 /// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
-fn kappa(setting: &Setting, sums: &pmf::Pmf, order: f64) -> Option<f64> {
+fn kappa(setting: &Setting, sums: &Pmf, order: f64) -> Option<f64> {
     let (groups, effort) = match setting.bits {
         1 => (300, Effort { tolerance: 0.003, pieces: 24 }),
         2..=4 => (200, Effort { tolerance: 0.01, pieces: 16 }),
@@ -280,20 +283,12 @@ fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
 /// Epsilon of k batches with this divergence each, with the share of delta that is already spent.
 fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
     let delta = setting.delta * (1.0 - spent);
-    from_renyi(f64::from(setting.participations) * divergence, order, delta)
-}
-
-/// Epsilon at `delta` of two laws with this Renyi divergence of this order. Proof: section 3.1.
-pub(crate) fn from_renyi(divergence: f64, order: f64, delta: f64) -> f64 {
-    let divergence = divergence * (1.0 + 1e-9);
-    let epsilon =
-        divergence + log((order - 1.0) / order) - (log(delta) + log(order)) / (order - 1.0);
-    if epsilon.is_nan() { f64::INFINITY } else { epsilon.max(0.0) }
+    renyi::epsilon_upper(f64::from(setting.participations) * divergence, order, delta)
 }
 
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
 /// valid, so this may be rough.
-fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f64)> {
+fn best_order(setting: &Setting, sums: &Pmf, spent: f64) -> Option<(f64, f64)> {
     let groups = if setting.bits == 1 { 100 } else { 60 };
     let effort = Effort { tolerance: 0.02, pieces: 16 };
     let laws = Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?;
@@ -306,26 +301,6 @@ fn best_order(setting: &Setting, sums: &pmf::Pmf, spent: f64) -> Option<(f64, f6
         let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
         (epsilon(setting, divergence(setting, kappa, order), order, spent), order)
     };
-    let best = best_exponent(at);
+    let best = renyi::best_exponent(at);
     best.0.is_finite().then_some(best)
-}
-
-/// The smallest first component of `at` over ln(alpha - 1), by golden section, for orders from 1.05 to a million.
-pub(crate) fn best_exponent(at: impl Fn(f64) -> (f64, f64)) -> (f64, f64) {
-    const RATIO: f64 = 0.618_033_988_749_894_8;
-    let (mut low, mut high) = (log(0.05), log(1e6));
-    let (mut left, mut right) = (high - RATIO * (high - low), low + RATIO * (high - low));
-    let (mut at_left, mut at_right) = (at(left), at(right));
-    for _ in 0..16 {
-        if at_left.0 <= at_right.0 {
-            (high, right, at_right) = (right, left, at_left);
-            left = high - RATIO * (high - low);
-            at_left = at(left);
-        } else {
-            (low, left, at_left) = (left, right, at_right);
-            right = low + RATIO * (high - low);
-            at_right = at(right);
-        }
-    }
-    if at_left.0 <= at_right.0 { at_left } else { at_right }
 }

@@ -1,12 +1,11 @@
-//! Composition against exact sums and dp-accounting (`reference/generate.py`), and the ledger that uses it.
+//! Composition against exact sums and dp-accounting (`reference/generate.py`).
 
 use incrowd_privacy::{
     PrivacyError,
     clones::{delta_upper, epsilon_upper},
     composition::{best_for, compose, same_batch},
-    ledger::{Accountant, CentralAccountant, Event, Ledger, LocalAccountant},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * b.abs()
@@ -89,84 +88,4 @@ fn several_reports_in_one_batch_pay_the_group_price() {
     }
     assert!(matches!(same_batch(|_| Ok(10.0), 100, 1e-6), Err(PrivacyError::OutsideRegime { .. })));
     assert!(same_batch(at, 0, 1e-6).is_err());
-}
-
-fn release(epsilon_central: f64, delta: f64) -> Event {
-    Event::BatchRelease { epsilon_central, delta }
-}
-
-#[test]
-fn local_epsilons_add_up() {
-    let mut accountant = LocalAccountant::default();
-    assert_eq!(accountant.epsilon(0.0), Ok(0.0));
-    let report = Event::LocalReport { epsilon_local: 0.5 };
-    let twice = Event::Repeated { event: Box::new(report.clone()), times: 2 };
-    accountant.account(&Event::Composed(vec![report, twice])).unwrap();
-    assert!(close(accountant.epsilon(0.0).unwrap(), 1.5, 1e-8));
-}
-
-#[test]
-fn unknown_events_are_errors_and_change_nothing() {
-    let mut local = LocalAccountant::default();
-    let report = Event::LocalReport { epsilon_local: 0.5 };
-    let mixed = Event::Composed(vec![report.clone(), release(0.1, 1e-8)]);
-    assert_eq!(local.account(&mixed), Err(PrivacyError::UnknownEvent("batch-release")));
-    assert_eq!(local, LocalAccountant::default());
-    let mut central = CentralAccountant::default();
-    let mixed = Event::Composed(vec![report, Event::NonPrivate]);
-    assert_eq!(central.account(&mixed), Err(PrivacyError::UnknownEvent("non-private")));
-    assert_eq!(central, CentralAccountant::default());
-    assert!(central.account(&release(f64::NAN, 0.0)).is_err());
-    assert!(central.account(&release(0.1, 1.0)).is_err());
-    let never = Event::Repeated { event: Box::new(release(0.1, 0.0)), times: 0 };
-    assert_eq!(central.account(&never), Err(PrivacyError::Participations(0)));
-}
-
-#[test]
-fn central_releases_compose() {
-    let mut accountant = CentralAccountant::default();
-    let repeated = Event::Repeated { event: Box::new(release(0.05, 1e-9)), times: 199 };
-    accountant.account(&repeated).unwrap();
-    accountant.account(&release(0.05, 1e-9)).unwrap();
-    let same = accountant.epsilon(1e-6).unwrap();
-    assert!(close(same, compose(0.05, 1e-9, 200, 1e-6).unwrap(), 1e-6));
-    accountant.account(&Event::LocalReport { epsilon_local: 0.3 }).unwrap();
-    let more = accountant.epsilon(1e-6).unwrap();
-    assert!(more > same + 0.29 && more < same + 0.4, "{same} {more}");
-    assert!(matches!(accountant.epsilon(1e-7), Err(PrivacyError::OutsideRegime { .. })));
-}
-
-#[test]
-fn a_ledger_is_data() {
-    let entry = json!({"mechanism": "00".repeat(32),
-        "event": {"kind": "repeated", "value": {"times": 3, "event":
-            {"kind": "composed", "value": [
-                {"kind": "batch-release", "value": {"epsilon_central": 0.5, "delta": 1e-8}},
-                {"kind": "local-report", "value": {"epsilon_local": 0.25}}]}}}});
-    let mut ledger: Ledger = serde_json::from_value(json!({"entries": [entry]})).unwrap();
-    let mut accountant = CentralAccountant::default();
-    ledger.account(&mut accountant).unwrap();
-    assert!(close(accountant.epsilon(1e-6).unwrap(), 2.25, 1e-3));
-    let mechanism = ledger.entries()[0].mechanism;
-    ledger.record(mechanism, Event::NonPrivate);
-    let text = serde_json::to_string(&ledger).unwrap();
-    assert!(text.contains(r#"{"kind":"non-private"}"#), "{text}");
-    assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
-    let mut accountant = CentralAccountant::default();
-    assert_eq!(ledger.account(&mut accountant), Err(PrivacyError::UnknownEvent("non-private")));
-}
-
-#[test]
-fn unknown_kinds_and_fields_do_not_parse() {
-    let good = json!({"kind": "local-report", "value": {"epsilon_local": 1.0}});
-    assert!(serde_json::from_value::<Event>(good).is_ok());
-    for bad in [
-        json!({"kind": "gaussian", "value": {"sigma": 1.0}}),
-        json!({"kind": "local-report", "value": {"epsilon_local": 1.0, "more": 2}}),
-        json!({"kind": "local-report", "value": {"epsilon_local": 1.0}, "more": 2}),
-        json!({"kind": "local-report", "value": {}}),
-        json!({"kind": "repeated", "value": {"times": -1, "event": {"kind": "non-private"}}}),
-    ] {
-        assert!(serde_json::from_value::<Event>(bad.clone()).is_err(), "{bad}");
-    }
 }

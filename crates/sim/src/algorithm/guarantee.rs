@@ -1,9 +1,8 @@
-use incrowd_privacy::{
-    Certificate,
-    baseline::{Baseline, BaselineCertificate},
-};
+use incrowd_privacy::Certificate;
 use incrowd_protocol::{Mechanism, MechanismHash};
 use serde::Serialize;
+
+use crate::baseline::{Baseline, BaselineCertificate};
 
 /// What a run promises to whom. `certified` only if it was proved for the very mechanism that ran; so it is made from certificates alone and never read
 /// from a file.

@@ -1,11 +1,10 @@
 //! Promises that are not an epsilon, and that every certificate assumes.
 
-use incrowd_privacy::estimate;
 use incrowd_protocol::{Report, ReportId};
 use incrowd_shuffler::{Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 
-use super::{AuditError, Subject, law::Law, search::Input};
+use super::{AuditError, Subject, estimate, law::Law, search::Input};
 
 /// Reports that are compared for each input out of range.
 const CLIPPED_REPORTS: usize = 64;

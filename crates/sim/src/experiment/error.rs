@@ -1,11 +1,10 @@
 use std::{io, path::PathBuf};
 
 use incrowd_planner::PlanError;
-use incrowd_privacy::PrivacyError;
 use incrowd_protocol::ProtocolError;
 use thiserror::Error;
 
-use crate::{EnvironmentError, SimulationError};
+use crate::{EnvironmentError, SimulationError, baseline::BaselineError};
 
 /// Why an experiment cannot be run, or was not finished.
 #[derive(Debug, Error)]
@@ -93,7 +92,7 @@ pub enum ExperimentError {
         /// Label of the algorithm.
         algorithm: String,
         /// Why.
-        error: PrivacyError,
+        error: BaselineError,
     },
     /// Parameters that are no task.
     #[error("{algorithm}: {error}")]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use incrowd_planner::{
-    LocalLimit, PaperStatement, PlanRequest, Preset, SMALLEST_BATCH, Shape, plan,
+    LocalLimit, PaperStatement, PlanRequest, Preset, SMALLEST_BATCH, Shape, paper::Randomizer, plan,
 };
-use incrowd_privacy::{PrivacyError, baseline::Baseline, certify, paper::Randomizer};
+use incrowd_privacy::certify;
 use incrowd_protocol::{
     Confidence, FlipProbability, Learner, LearnerConfig, MechanismConfig, PolicyConfig, Schedule,
     Selection, TaskConfig, UpdateRule,
@@ -16,7 +16,10 @@ use super::{
     Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, LocalEpsilon, PaperPreset,
     Setting, WidthMode, config::local_limit, rival::start_baseline,
 };
-use crate::{Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted};
+use crate::{
+    Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
+    baseline::{Baseline, BaselineError},
+};
 
 /// An algorithm in a setting, planned and certified once for all its runs.
 pub struct Prepared {
@@ -159,8 +162,8 @@ impl Preparation<'_> {
         ExperimentError::Needs { algorithm: self.algorithm.label().into(), needs }
     }
 
-    pub fn privacy(&self, error: PrivacyError) -> ExperimentError {
-        ExperimentError::Privacy { algorithm: self.algorithm.label().into(), error }
+    pub fn privacy(&self, error: impl Into<BaselineError>) -> ExperimentError {
+        ExperimentError::Privacy { algorithm: self.algorithm.label().into(), error: error.into() }
     }
 
     pub fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {

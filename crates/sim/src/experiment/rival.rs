@@ -3,10 +3,7 @@
 use std::iter;
 
 use incrowd_planner::{LocalLimit, SMALLEST_BATCH, predicted_regret_with, random_regret};
-use incrowd_privacy::{
-    PrivacyError,
-    baseline::{self, Baseline},
-};
+use incrowd_privacy::PrivacyError;
 use incrowd_protocol::{FlipProbability, LearnerConfig, Schedule, Selection};
 use serde_json::json;
 
@@ -16,6 +13,7 @@ use super::{
 };
 use crate::{
     Algorithm, BinomialCrowd, GaussianCrowd, GaussianNoise, Guarantee, Tree, Trusted, Untrusted,
+    baseline::{self, Baseline, BaselineError},
 };
 
 const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]";
@@ -165,8 +163,8 @@ impl Preparation<'_> {
     /// The batch size asked for, or the one with the least predicted regret.
     fn with_best_batch(
         &self,
-        calibrate: impl Fn(u32) -> Result<Baseline, PrivacyError>,
-    ) -> Result<Baseline, PrivacyError> {
+        calibrate: impl Fn(u32) -> Result<Baseline, BaselineError>,
+    ) -> Result<Baseline, BaselineError> {
         let horizon = self.setting.horizon as f64;
         if let Some(size) = self.batch_size() {
             return calibrate(size);
@@ -186,7 +184,7 @@ impl Preparation<'_> {
             }
             size = (size * BATCH_STEP).floor();
         }
-        best.ok_or(PrivacyError::BatchSize(0))
+        best.ok_or(PrivacyError::BatchSize(0).into())
     }
 }
 

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use incrowd_privacy::{
-    baseline::{self, Baseline},
-    certify,
-};
+use incrowd_privacy::certify;
 use incrowd_protocol::{
     FlipProbability, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
 };
 use incrowd_sim::{
     Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb,
     Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
+    baseline::{self, Baseline},
 };
 
 const X: [f64; 3] = [0.6, -0.5, 0.3];

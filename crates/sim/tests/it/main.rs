@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod audit;
+mod baseline;
 mod coverage;
 mod demo_problem;
 mod environment_data;

@@ -1,20 +1,20 @@
 //! The least noise that is certified for an epsilon, and the noise that the rivals' papers print.
 
+use incrowd_privacy::{PrivacyError, local};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, NOISE_RANGE, binomial, check_batch, check_delta, check_levels, check_tree,
-    epsilon_central,
+    Baseline, BaselineError, NOISE_RANGE, binomial, check_batch, check_delta, check_levels,
+    check_tree, epsilon_central,
 };
-use crate::{PrivacyError, local};
 
 /// How far above the least possible noise a search may stop, relatively.
 const TOLERANCE: f64 = 1e-3;
 
-fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), PrivacyError> {
+fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), BaselineError> {
     local::check_dimension(dimension)?;
     if !(epsilon > 0.0 && epsilon.is_finite()) {
-        return Err(PrivacyError::EpsilonCentral(epsilon));
+        return Err(PrivacyError::EpsilonCentral(epsilon).into());
     }
     check_delta(delta)
 }
@@ -26,7 +26,7 @@ pub fn gaussian_tree(
     leaves: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     check_tree(leaf_size, leaves)?;
     let with =
@@ -39,7 +39,7 @@ pub fn gaussian_batches(
     dimension: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     let with = |noise_std| Baseline::GaussianBatches { dimension, noise_std, delta };
     least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-batches")
@@ -50,7 +50,7 @@ pub fn local_gaussian(
     dimension: u32,
     epsilon_local: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_local, delta)?;
     let with = |noise_std| Baseline::LocalGaussian { dimension, noise_std, delta };
     least_noise(with, epsilon_local, NOISE_RANGE, 1e-6, "local-gaussian")
@@ -65,7 +65,7 @@ pub fn shuffled_gaussian(
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check_batch(batch_size)?;
     let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
@@ -82,15 +82,16 @@ fn least_noise(
     (mut low, mut high): (f64, f64),
     tolerance: f64,
     rival: &'static str,
-) -> Result<Baseline, PrivacyError> {
-    let enough =
-        |noise: f64| Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon));
+) -> Result<Baseline, BaselineError> {
+    let enough = |noise: f64| -> Result<bool, BaselineError> {
+        Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon))
+    };
     if enough(low)? {
         return Ok(with(low));
     }
     if !enough(high)? {
         let most = "the largest noise_std";
-        return Err(PrivacyError::EpsilonCentralTooSmall { epsilon, rival, most });
+        return Err(BaselineError::EpsilonCentralTooSmall { epsilon, rival, most });
     }
     while high > low * (1.0 + tolerance) {
         let middle = sqrt(low * high);
@@ -100,7 +101,7 @@ fn least_noise(
 }
 
 /// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so there are 2g from v = -1 to v = 1.
-fn levels(dimension: u32, batch_size: u32) -> Result<u32, PrivacyError> {
+fn levels(dimension: u32, batch_size: u32) -> Result<u32, BaselineError> {
     let root = ceil(2.0 * sqrt(f64::from(batch_size))) as u32;
     check_levels(2 * root.max(dimension).max(4))
 }
@@ -112,7 +113,7 @@ pub fn shuffled_binomial(
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check_batch(batch_size)?;
     // The binomial is nearly a Gaussian: start from the noise that one needs.
     let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
@@ -131,7 +132,7 @@ pub fn shuffled_binomial(
     let mut gap = enough / 20 + 1;
     while !is_enough(enough) {
         if enough == most {
-            return Err(PrivacyError::EpsilonCentralTooSmall {
+            return Err(BaselineError::EpsilonCentralTooSmall {
                 epsilon: epsilon_central,
                 rival: "shuffled-binomial",
                 most: "2^34 coins in a batch",
@@ -173,7 +174,7 @@ pub fn gaussian_tree_as_printed(
     leaves: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     check_tree(leaf_size, leaves)?;
     let m = 1.0 + ceil(log2(f64::from(leaves)));
@@ -191,7 +192,7 @@ pub fn shuffled_gaussian_as_printed(
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     check_batch(batch_size)?;
     let b = f64::from(batch_size);
@@ -210,7 +211,7 @@ pub fn shuffled_binomial_as_printed(
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, PrivacyError> {
+) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     check_batch(batch_size)?;
     let levels = levels(dimension, batch_size)?;
@@ -219,7 +220,7 @@ pub fn shuffled_binomial_as_printed(
     let scale = g * logarithm / epsilon_central;
     let coins = ceil(24e4 * scale * scale / f64::from(batch_size));
     if coins.is_nan() || coins > f64::from(u32::MAX) {
-        return Err(PrivacyError::Coins(coins));
+        return Err(BaselineError::Coins(coins));
     }
     checked(Baseline::ShuffledBinomial {
         dimension,
@@ -230,7 +231,7 @@ pub fn shuffled_binomial_as_printed(
     })
 }
 
-fn checked(baseline: Baseline) -> Result<Baseline, PrivacyError> {
+fn checked(baseline: Baseline) -> Result<Baseline, BaselineError> {
     baseline.check()?;
     Ok(baseline)
 }

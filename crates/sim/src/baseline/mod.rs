@@ -11,18 +11,19 @@
 mod amplified;
 mod binomial;
 mod calibrate;
+mod error;
 mod gaussian;
 
 pub use calibrate::{
     gaussian_batches, gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
     shuffled_binomial_as_printed, shuffled_gaussian, shuffled_gaussian_as_printed,
 };
+pub use error::BaselineError;
 pub use gaussian::tree_levels;
+use incrowd_privacy::{PrivacyError, local};
 use incrowd_protocol::MechanismHash;
 use libm::sqrt;
 use serde::Serialize;
-
-use crate::{PrivacyError, local};
 
 /// Most steps of fixed-point rounding.
 const MOST_LEVELS: u32 = 100_000;
@@ -177,7 +178,7 @@ impl Baseline {
         }
     }
 
-    fn check(&self) -> Result<(), PrivacyError> {
+    fn check(&self) -> Result<(), BaselineError> {
         local::check_dimension(self.dimension())?;
         check_delta(self.delta())?;
         match *self {
@@ -195,37 +196,41 @@ impl Baseline {
             Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
                 check_batch(batch_size)?;
                 check_levels(levels)?;
-                if coins == 0 { Err(PrivacyError::Coins(0.0)) } else { Ok(()) }
+                if coins == 0 { Err(BaselineError::Coins(0.0)) } else { Ok(()) }
             }
         }
     }
 }
 
-fn check_delta(delta: f64) -> Result<(), PrivacyError> {
-    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta)) }
+fn check_delta(delta: f64) -> Result<(), BaselineError> {
+    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta).into()) }
 }
 
-fn check_batch(batch_size: u32) -> Result<(), PrivacyError> {
-    if batch_size == 0 { Err(PrivacyError::BatchSize(0)) } else { Ok(()) }
+fn check_batch(batch_size: u32) -> Result<(), BaselineError> {
+    if batch_size == 0 { Err(PrivacyError::BatchSize(0).into()) } else { Ok(()) }
 }
 
-fn check_levels(levels: u32) -> Result<u32, PrivacyError> {
-    if (1..=MOST_LEVELS).contains(&levels) { Ok(levels) } else { Err(PrivacyError::Levels(levels)) }
-}
-
-fn check_tree(leaf_size: u32, leaves: u32) -> Result<(), PrivacyError> {
-    if leaf_size == 0 {
-        return Err(PrivacyError::LeafSize(leaf_size));
+fn check_levels(levels: u32) -> Result<u32, BaselineError> {
+    if (1..=MOST_LEVELS).contains(&levels) {
+        Ok(levels)
+    } else {
+        Err(BaselineError::Levels(levels))
     }
-    if leaves < 2 { Err(PrivacyError::Leaves(leaves)) } else { Ok(()) }
 }
 
-fn check_noise(noise_std: f64) -> Result<(), PrivacyError> {
+fn check_tree(leaf_size: u32, leaves: u32) -> Result<(), BaselineError> {
+    if leaf_size == 0 {
+        return Err(BaselineError::LeafSize(leaf_size));
+    }
+    if leaves < 2 { Err(BaselineError::Leaves(leaves)) } else { Ok(()) }
+}
+
+fn check_noise(noise_std: f64) -> Result<(), BaselineError> {
     let (least, most) = NOISE_RANGE;
     if (least..=most).contains(&noise_std) {
         Ok(())
     } else {
-        Err(PrivacyError::NoiseStd(noise_std))
+        Err(BaselineError::NoiseStd(noise_std))
     }
 }
 
@@ -271,7 +276,7 @@ impl BaselineCertificate {
 /// # Privacy
 /// Protects one person who takes part once: all other people may be the worst possible, and other people's data may depend on what was released. A
 /// person's own choices depend on their own context, as they must; everyone else sees post-processing (joint differential privacy).
-pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, PrivacyError> {
+pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError> {
     baseline.check()?;
     let delta = baseline.delta();
     let (epsilon_local, epsilon_central) = match *baseline {
@@ -303,7 +308,7 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, PrivacyError>
 }
 
 /// Epsilon of all that a mechanism with checked numbers releases.
-fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, PrivacyError> {
+fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
     let diameter = local::exact_diameter_2(baseline.dimension());
     Ok(match *baseline {
         Baseline::GaussianTree { leaves, noise_std, delta, .. } => {

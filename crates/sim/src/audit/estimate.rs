@@ -1,12 +1,11 @@
 //! Estimators for audits: what a number of hits in a number of runs proves about a probability, and about an epsilon.
 //!
-//! Unlike the rest of this crate these are lower bounds on an epsilon, and statistical ones: each is wrong with at most the failure
+//! Unlike certificates these are lower bounds on an epsilon, and statistical ones: each is wrong with at most the failure
 //! probability the caller states.
 
+use incrowd_privacy::numeric::up;
 use libm::{exp, lgamma, log, log1p};
 use thiserror::Error;
-
-use crate::rounding::up;
 
 /// The most trials these functions answer for: with more, the arithmetic would need a wider margin.
 pub const MAX_TRIALS: u64 = 1_000_000_000;

@@ -1,8 +1,7 @@
 //! The Gaussian mechanism, exactly, and how often a binary tree uses a leaf. Proof: `docs/privacy-proofs.md`, sections 8.1 and 8.2.
 
+use incrowd_privacy::numeric::up;
 use libm::{erfc, exp, log, sqrt};
-
-use crate::rounding::up;
 
 /// Mills ratios are right to this share.
 const RATIO_ERROR: f64 = 1e-13;

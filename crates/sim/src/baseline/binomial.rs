@@ -1,15 +1,11 @@
 //! Sums of integers plus a binomial: the Renyi divergence of a binomial against its shifts. Proof: `docs/privacy-proofs.md`, section 8.4.
 
-use libm::{exp, expm1, log1p, sqrt};
-
-use crate::{
-    central::{
-        self,
-        pmf::{Pmf, SMALLEST_TAIL},
-    },
+use incrowd_privacy::{
     local::{coordinates, exact_diameter_2},
-    rounding::up,
+    numeric::{Pmf, SMALLEST_TAIL, up},
+    renyi,
 };
+use libm::{exp, expm1, log1p, sqrt};
 
 /// Chance of a coin.
 pub(super) const CHANCE: f64 = 0.25;
@@ -36,9 +32,9 @@ pub(super) fn epsilon_upper(dimension: u32, levels: u32, coins: u64, delta: f64)
         let at = |exponent: f64| {
             let order = 1.0 + exp(exponent);
             let divergence = divergence(dimension, levels, order, laws.kappa(order), rounding);
-            (central::from_renyi(divergence, order, left), order)
+            (renyi::epsilon_upper(divergence, order, left), order)
         };
-        central::best_exponent(at).0
+        renyi::best_exponent(at).0
     };
     let epsilon = best(Rounding::Largest).min(best(Rounding::Average));
     epsilon.is_finite().then(|| up(epsilon))

@@ -4,7 +4,7 @@
 const SLACK: f64 = 1e-9;
 
 /// `value`, rounded up.
-pub(crate) fn up(value: f64) -> f64 {
+pub fn up(value: f64) -> f64 {
     value * (1.0 + SLACK) + f64::MIN_POSITIVE
 }
 

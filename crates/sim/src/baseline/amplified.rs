@@ -1,9 +1,9 @@
 //! A shuffled batch of Gaussian reports: hiding among the clones when reports are private up to a delta. Proof: `docs/privacy-proofs.md`, section 8.3.
 
+use incrowd_privacy::{PrivacyError, clones};
 use libm::{exp, log, sqrt};
 
 use super::gaussian;
-use crate::{PrivacyError, clones};
 
 /// Shares of delta that may be spent on reports that are not pure; each gives a valid bound.
 const SHARES: [f64; 7] = [0.35, 0.2, 0.5, 0.1, 0.7, 0.05, 0.02];

@@ -6,11 +6,12 @@ use libm::{log, log1p};
 /// is at least [`SMALLEST_TAIL`].
 const NEGLIGIBLE: f64 = 1e-50;
 /// Smaller tails are refused.
-pub(crate) const SMALLEST_TAIL: f64 = 1e-26;
+pub const SMALLEST_TAIL: f64 = 1e-26;
 
 /// Probabilities of consecutive integers; positions do not matter, only order.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pmf {
+pub struct Pmf {
+    /// The probabilities.
     pub values: Vec<f64>,
 }
 
@@ -51,6 +52,7 @@ impl Pmf {
     }
 
     /// The law of the sum of two independent ones, four weights at a time.
+    #[must_use]
     pub fn convolve(&self, other: &Self) -> Self {
         let (long, short) =
             if self.values.len() >= other.values.len() { (self, other) } else { (other, self) };
@@ -69,6 +71,7 @@ impl Pmf {
     }
 
     /// The law after one more coin.
+    #[must_use]
     pub fn with_coin(&self, chance: f64) -> Self {
         let mut values = vec![0.0; self.values.len() + 1];
         for (i, &value) in self.values.iter().enumerate() {
@@ -80,7 +83,7 @@ impl Pmf {
 }
 
 /// The largest q with P(Bin(trials, chance) < q) <= miss, or a little less: Chernoff's bound in its exact (relative entropy) form.
-pub(super) fn binomial_lower_quantile(trials: u64, chance: f64, miss: f64) -> u64 {
+pub(crate) fn binomial_lower_quantile(trials: u64, chance: f64, miss: f64) -> u64 {
     let n = trials as f64;
     // P(Bin <= q) <= exp(-n KL(q/n, chance)) for q <= n chance.
     let exponent = |q: f64| {

@@ -1,6 +1,7 @@
 //! The rivals' certificates: against independent values, against exact divergences, and against what they must never be below.
 
-use incrowd_privacy::{PrivacyError, baseline::*};
+use incrowd_privacy::PrivacyError;
+use incrowd_sim::baseline::*;
 use proptest::prelude::*;
 
 fn central(baseline: &Baseline) -> f64 {
@@ -265,7 +266,10 @@ fn printed_noise() {
     // g = ceil(2 sqrt(500)) = 45, 24e4 45^2 ln(104e6)^2/500 = 331226458.4
     assert_eq!(printed, binomial(5, 500, 90, 331_226_459, 1e-6));
     assert!(central(&printed) < 0.01);
-    assert!(matches!(shuffled_binomial_as_printed(5, 500, 0.1, 1e-6), Err(PrivacyError::Coins(_))));
+    assert!(matches!(
+        shuffled_binomial_as_printed(5, 500, 0.1, 1e-6),
+        Err(BaselineError::Coins(_))
+    ));
 }
 
 #[test]
@@ -311,9 +315,9 @@ fn a_certificate_is_about_one_mechanism() {
 #[test]
 fn bad_numbers_are_refused() {
     for noise in [0.0, -1.0, 1e-4, 1e13, f64::NAN, f64::INFINITY] {
-        assert!(matches!(certify(&local(noise, 1e-6)), Err(PrivacyError::NoiseStd(_))), "{noise}");
-        assert!(matches!(certify(&tree(5, noise, 1e-6)), Err(PrivacyError::NoiseStd(_))));
-        assert!(matches!(certify(&amplified(5, 5, noise, 1e-6)), Err(PrivacyError::NoiseStd(_))));
+        assert!(matches!(certify(&local(noise, 1e-6)), Err(BaselineError::NoiseStd(_))), "{noise}");
+        assert!(matches!(certify(&tree(5, noise, 1e-6)), Err(BaselineError::NoiseStd(_))));
+        assert!(matches!(certify(&amplified(5, 5, noise, 1e-6)), Err(BaselineError::NoiseStd(_))));
     }
     for delta in [0.0, 1.0, -1.0, f64::NAN] {
         for baseline in [
@@ -322,10 +326,19 @@ fn bad_numbers_are_refused() {
             amplified(5, 5, 1.0, delta),
             binomial(1, 5, 4, 50, delta),
         ] {
-            assert!(matches!(certify(&baseline), Err(PrivacyError::Delta(_))));
+            assert!(matches!(
+                certify(&baseline),
+                Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+            ));
         }
-        assert!(matches!(local_gaussian(5, 1.0, delta), Err(PrivacyError::Delta(_))));
-        assert!(matches!(shuffled_binomial(5, 10, 1.0, delta), Err(PrivacyError::Delta(_))));
+        assert!(matches!(
+            local_gaussian(5, 1.0, delta),
+            Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+        ));
+        assert!(matches!(
+            shuffled_binomial(5, 10, 1.0, delta),
+            Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+        ));
     }
     for epsilon in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         for refused in [
@@ -337,23 +350,38 @@ fn bad_numbers_are_refused() {
             shuffled_binomial(5, 10, epsilon, 1e-6),
             shuffled_binomial_as_printed(5, 10, epsilon, 1e-6),
         ] {
-            assert!(matches!(refused, Err(PrivacyError::EpsilonCentral(_))), "{refused:?}");
+            assert!(
+                matches!(refused, Err(BaselineError::Privacy(PrivacyError::EpsilonCentral(_)))),
+                "{refused:?}"
+            );
         }
     }
-    assert_eq!(certify(&tree(1, 1.0, 1e-6)), Err(PrivacyError::Leaves(1)));
-    assert_eq!(gaussian_tree(5, 0, 10, 1.0, 1e-6), Err(PrivacyError::LeafSize(0)));
-    assert_eq!(gaussian_tree(0, 1, 10, 1.0, 1e-6), Err(PrivacyError::Dimension(0)));
-    assert_eq!(certify(&amplified(5, 0, 1.0, 1e-6)), Err(PrivacyError::BatchSize(0)));
-    assert_eq!(shuffled_gaussian(5, 0, 1.0, 1e-6), Err(PrivacyError::BatchSize(0)));
-    assert_eq!(shuffled_binomial(5, 0, 1.0, 1e-6), Err(PrivacyError::BatchSize(0)));
-    assert_eq!(certify(&binomial(5, 5, 0, 5, 1e-6)), Err(PrivacyError::Levels(0)));
-    assert_eq!(certify(&binomial(5, 5, 100_001, 5, 1e-6)), Err(PrivacyError::Levels(100_001)));
-    assert_eq!(certify(&binomial(5, 5, 4, 0, 1e-6)), Err(PrivacyError::Coins(0.0)));
+    assert_eq!(certify(&tree(1, 1.0, 1e-6)), Err(BaselineError::Leaves(1)));
+    assert_eq!(gaussian_tree(5, 0, 10, 1.0, 1e-6), Err(BaselineError::LeafSize(0)));
+    assert_eq!(
+        gaussian_tree(0, 1, 10, 1.0, 1e-6),
+        Err(BaselineError::Privacy(PrivacyError::Dimension(0)))
+    );
+    assert_eq!(
+        certify(&amplified(5, 0, 1.0, 1e-6)),
+        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
+    );
+    assert_eq!(
+        shuffled_gaussian(5, 0, 1.0, 1e-6),
+        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
+    );
+    assert_eq!(
+        shuffled_binomial(5, 0, 1.0, 1e-6),
+        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
+    );
+    assert_eq!(certify(&binomial(5, 5, 0, 5, 1e-6)), Err(BaselineError::Levels(0)));
+    assert_eq!(certify(&binomial(5, 5, 100_001, 5, 1e-6)), Err(BaselineError::Levels(100_001)));
+    assert_eq!(certify(&binomial(5, 5, 4, 0, 1e-6)), Err(BaselineError::Coins(0.0)));
     assert!(matches!(
         shuffled_binomial(5, 10_000, 1e-3, 1e-6),
-        Err(PrivacyError::EpsilonCentralTooSmall { .. })
+        Err(BaselineError::EpsilonCentralTooSmall { .. })
     ));
-    assert!(matches!(shuffled_binomial(5, u32::MAX, 1.0, 1e-6), Err(PrivacyError::Levels(_))));
+    assert!(matches!(shuffled_binomial(5, u32::MAX, 1.0, 1e-6), Err(BaselineError::Levels(_))));
     // Extremes that are allowed.
     assert!(central(&local(1e-3, 1e-300)).is_finite());
     assert!(central(&local(1e12, 0.5)) >= 0.0);

@@ -3,9 +3,13 @@
 //! Numbers are what Garcelon, Chaudhuri, Perchet, Pirotta 2021 print, with its slips (`docs/paper-notes.md`) unless a
 //! name says `Repaired`. Outside the conditions a result states there is an error that names the violated condition.
 
-use libm::{exp, expm1, log, pow, sqrt, tanh};
+mod choice;
+mod regret;
 
-use crate::PrivacyError;
+pub use choice::{Choice, corollary_1, corollary_2, remark_2, remark_2_printed_rate};
+use incrowd_privacy::{PrivacyError, local};
+use libm::{expm1, log, sqrt, tanh};
+pub use regret::{Learning, Regret, RegretCase, fixed_schedule_regret, theorem_2};
 
 /// Batch sizes beyond it are not searched.
 const LARGEST_BATCH: u64 = 1 << 62;
@@ -63,54 +67,6 @@ pub struct BatchSize {
     pub feasible: bool,
 }
 
-/// Parameters that a corollary or remark chooses.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Choice {
-    /// epsilon_0.
-    pub epsilon_local: f64,
-    /// epsilon.
-    pub epsilon_central: f64,
-    /// p.
-    pub flip: f64,
-    /// m.
-    pub bits: u32,
-    /// The rate it claims, without constants and logarithms.
-    pub regret_rate: f64,
-}
-
-/// What Thm 2 needs beyond randomizer and target.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Learning {
-    /// L.
-    pub context_bound: f64,
-    /// S.
-    pub parameter_bound: f64,
-    /// lambda.
-    pub ridge: f64,
-    /// eta.
-    pub growth: f64,
-    /// delta, the probability that the bound fails.
-    pub failure_probability: f64,
-}
-
-/// Which of the two cases of Thm 2 applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RegretCase {
-    /// p^2 (1-p) is small: the batch size comes from p.
-    Flip,
-    /// The batch size comes from epsilon.
-    Epsilon,
-}
-
-/// Thm 2 as printed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Regret {
-    /// Which case.
-    pub case: RegretCase,
-    /// The printed bound; its constants are not to be trusted.
-    pub regret: f64,
-}
-
 impl Randomizer {
     /// The randomizer with the largest allowed `epsilon_local`.
     ///
@@ -124,7 +80,7 @@ impl Randomizer {
         if !(epsilon_local > 0.0 && epsilon_local.is_finite()) {
             return Err(PrivacyError::EpsilonLocal(epsilon_local));
         }
-        crate::local::check(dimension, bits, 0.5)?;
+        local::check(dimension, bits, 0.5)?;
         let d = f64::from(dimension);
         let flip = 1.0 - tanh(epsilon_local / (f64::from(bits) * d * (d + 3.0)));
         Ok(Self { dimension, bits, flip })
@@ -140,7 +96,7 @@ impl Randomizer {
         if !(self.flip > 0.0 && self.flip < 1.0) {
             return Err(PrivacyError::Flip(self.flip));
         }
-        crate::local::check(self.dimension, self.bits, 0.5)
+        local::check(self.dimension, self.bits, 0.5)
     }
 
     fn bits(&self) -> f64 {
@@ -157,9 +113,7 @@ impl Randomizer {
 impl Target {
     fn check(&self) -> Result<(), PrivacyError> {
         check_delta(self.delta)?;
-        if self.horizon == 0 {
-            return Err(PrivacyError::Horizon(0, 1));
-        }
+        check_horizon(self.horizon)?;
         if !(self.epsilon_central > 0.0 && self.epsilon_central.is_finite()) {
             return Err(PrivacyError::EpsilonCentral(self.epsilon_central));
         }
@@ -281,175 +235,16 @@ pub fn batch_size_theorem_1(
     smallest("Thm 1", |l| theorem_1_accepts(randomizer, target, l, form).unwrap_or(false))
 }
 
-/// Most local privacy: epsilon = sqrt(e^{eps0} - 1), which Thm 1 wants below 1, so that epsilon_0 < ln 2.
-///
-/// # Reference
-/// Garcelon et al. 2021, Cor. 1. The flip probability is Prop. 1's; the corollary's rate uses that of a single bit (slip 12).
-pub fn corollary_1(
-    dimension: u32,
-    bits: u32,
-    horizon: u64,
-    epsilon_local: f64,
-) -> Result<Choice, PrivacyError> {
-    if horizon == 0 {
-        return Err(PrivacyError::Horizon(0, 1));
-    }
-    let flip = Randomizer::proposition_1(dimension, bits, epsilon_local)?.flip;
-    let epsilon_central = sqrt(expm1(epsilon_local));
-    if epsilon_central >= 1.0 {
-        let condition = format!(
-            "epsilon = sqrt(e^epsilon_local - 1) = {epsilon_central} is not below 1: epsilon_local = {epsilon_local} is not below ln 2"
-        );
-        return Err(outside("Cor. 1", condition));
-    }
-    let (t, e) = (horizon as f64, exp(epsilon_local));
-    let regret_rate = pow(t, 0.75) * sqrt((e + 1.0) / (e - 1.0))
-        + log(t) * (e + 1.0) * (e + 1.0) / 4.0
-        + sqrt(t / (e - 1.0));
-    Ok(Choice { epsilon_local, epsilon_central, flip, bits, regret_rate })
-}
-
-/// Least regret: p = 1 - eps^{2/3} T^{1/6}, m = 1 (and eta = 0.5, lambda = sqrt(T)); the rate is T^{2/3}/eps^{1/3}.
-///
-/// # Reference
-/// Garcelon et al. 2021, Cor. 2, which needs eps <= 1/(27 T^{1/4}); the caption of Table 1 has the opposite direction (slip 2).
-pub fn corollary_2(
-    dimension: u32,
-    horizon: u64,
-    epsilon_central: f64,
-) -> Result<Choice, PrivacyError> {
-    Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    crate::local::check(dimension, 1, 0.5)?;
-    let t = horizon as f64;
-    let largest = 1.0 / (27.0 * pow(t, 0.25));
-    if epsilon_central > largest {
-        let condition = format!("epsilon = {epsilon_central} is above 1/(27 T^(1/4)) = {largest}");
-        return Err(outside("Cor. 2", condition));
-    }
-    let flip = 1.0 - pow(epsilon_central, 2.0 / 3.0) * pow(t, 1.0 / 6.0);
-    let randomizer = Randomizer { dimension, bits: 1, flip };
-    Ok(Choice {
-        epsilon_local: randomizer.epsilon_local()?,
-        epsilon_central,
-        flip,
-        bits: 1,
-        regret_rate: pow(t, 2.0 / 3.0) / pow(epsilon_central, 1.0 / 3.0),
-    })
-}
-
-/// An adversary who sees one release only: c = 1 - p = T^{3/10} eps^{4/5} balances the rate T^{3/4}/sqrt(c) + c^2/eps^2, which is
-/// then T^{3/5}/eps^{2/5}.
-///
-/// # Reference
-/// Garcelon et al. 2021, Remark 2, whose log(T)/eps^2 lacks the factor c^2 that its optimum needs (slip 13).
-pub fn remark_2(
-    dimension: u32,
-    horizon: u64,
-    epsilon_central: f64,
-) -> Result<Choice, PrivacyError> {
-    Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    crate::local::check(dimension, 1, 0.5)?;
-    let t = horizon as f64;
-    let c = pow(t, 0.3) * pow(epsilon_central, 0.8);
-    if c >= 1.0 {
-        let condition = format!("1 - p = T^(3/10) epsilon^(4/5) = {c} is not below 1");
-        return Err(outside("Remark 2", condition));
-    }
-    let randomizer = Randomizer { dimension, bits: 1, flip: 1.0 - c };
-    Ok(Choice {
-        epsilon_local: randomizer.epsilon_local()?,
-        epsilon_central,
-        flip: 1.0 - c,
-        bits: 1,
-        regret_rate: pow(t, 0.6) / pow(epsilon_central, 0.4),
-    })
-}
-
-/// Remark 2's rate as printed, T^{3/4}/sqrt(1-p) + ln(T)/eps^2.
-pub fn remark_2_printed_rate(flip: f64, horizon: u64, epsilon_central: f64) -> f64 {
-    let t = horizon as f64;
-    pow(t, 0.75) / sqrt(1.0 - flip) + log(t) / (epsilon_central * epsilon_central)
-}
-
-/// The regret bound as printed. Its constants are not to be trusted: the determinant argument does not hold for noisy matrices
-/// (slip 8) and the elliptical term lacks sqrt(2d) and the logarithms of the width (slip 9). Say so wherever the number is shown.
-///
-/// # Reference
-/// Garcelon et al. 2021, Thm 2. Printed for epsilon_0 < 1, which Cor. 2, derived from it, leaves; only epsilon is checked here.
-pub fn theorem_2(
-    randomizer: Randomizer,
-    target: Target,
-    learning: Learning,
-) -> Result<Regret, PrivacyError> {
-    randomizer.check()?;
-    target.check()?;
-    learning.check()?;
-    check_epsilon_at_most_one("Thm 2", target.epsilon_central)?;
-    // [GCPP21] Thm 2: T = horizon, delta_0 = delta.
-    let (d, m, p) = (f64::from(randomizer.dimension), randomizer.bits(), randomizer.flip);
-    let (t, epsilon) = (target.horizon as f64, target.epsilon_central);
-    let ln_8 = log(8.0 * m * t / target.delta);
-    let edge =
-        7.0 * epsilon / (sqrt(t) * 64.0 * sqrt(2.0 * log(2.0 * t / target.delta)) * d * (d + 1.0));
-    let models = learning.models(d, p, t);
-    let scale = m * learning.context_bound / sqrt(learning.ridge) * models;
-    let (case, batches) = if p * p * (1.0 - p) <= edge {
-        (RegretCase::Flip, d * scale * 14.0 * ln_8 / (p * p))
-    } else {
-        let size = sqrt(t) * (1.0 - p) / epsilon;
-        (RegretCase::Epsilon, 264.0 * sqrt(2.0) * pow(d, 3.0) * pow(ln_8, 1.5) * scale * size)
-    };
-    let width = 2.0 * sqrt(3.0) * (learning.parameter_bound + m * d) * pow(t, 0.75);
-    let optimism = (1.0 + learning.growth) * log(1.0 + t / (d * learning.ridge));
-    Ok(Regret { case, regret: width / sqrt(1.0 - p) * sqrt(optimism) + batches })
-}
-
-/// The regret bound of the algorithm that updates at every batch, as printed: 2 beta sqrt(10 T/M) ln(T+1) (sqrt(M d) + d sqrt(T/M)) with the last width beta.
-/// Like Thm 2 it rests on matrices without noise (slip 8).
-///
-/// # Reference
-/// Garcelon et al. 2021, appendix on scheduled updates (FixedBatchedShuffling-LinUCB).
-pub fn fixed_schedule_regret(
-    confidence_width: f64,
-    horizon: u64,
-    batches: u64,
-    dimension: u32,
-) -> f64 {
-    // [GCPP21] beta_M = confidence_width, T = horizon, M = batches.
-    let (t, m, d) = (horizon as f64, batches as f64, f64::from(dimension));
-    2.0 * confidence_width * sqrt(10.0 * t / m) * libm::log1p(t) * (sqrt(m * d) + d * sqrt(t / m))
-}
-
-impl Learning {
-    fn check(&self) -> Result<(), PrivacyError> {
-        check_delta(self.failure_probability)?;
-        let positive = [
-            ("L", self.context_bound),
-            ("S", self.parameter_bound),
-            ("lambda", self.ridge),
-            ("eta", self.growth),
-        ];
-        for (name, value) in positive {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(outside(
-                    "Thm 2",
-                    format!("{name} = {value} is not above 0 and finite"),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The printed factor 1 + d^{3/2} ln(...)^{3/2}/ln(1+eta).
-    fn models(&self, d: f64, p: f64, t: f64) -> f64 {
-        let noise = 16.0 * sqrt(t) * log(2.0 * t / self.failure_probability) / (1.0 - p);
-        let inner = log(self.context_bound * self.context_bound * t / d + noise);
-        1.0 + pow(d, 1.5) * pow(inner, 1.5) / log(1.0 + self.growth)
-    }
-}
-
 fn check_delta(delta: f64) -> Result<(), PrivacyError> {
     if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta)) }
+}
+
+/// An empty horizon: nobody takes part.
+fn check_horizon(horizon: u64) -> Result<(), PrivacyError> {
+    if horizon > 0 {
+        return Ok(());
+    }
+    Err(outside("the paper's accounting", "horizon is 0, must be at least 1".into()))
 }
 
 /// The theorems say epsilon in (0, 1); one itself, their limit, is allowed.

@@ -1,0 +1,4 @@
+//! The tests of this crate from outside, linked once.
+
+mod paper;
+mod plan;

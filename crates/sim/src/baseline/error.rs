@@ -1,0 +1,36 @@
+use incrowd_privacy::PrivacyError;
+use thiserror::Error;
+
+/// A rule for the numbers of a baseline that is violated. There is no certificate then.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum BaselineError {
+    /// The standard deviation of a Gaussian is out of range.
+    #[error("noise_std is {0}, must be from 0.001 to 1e12")]
+    NoiseStd(f64),
+    /// A tree over nobody.
+    #[error("leaf_size is {0}, must be at least 1")]
+    LeafSize(u32),
+    /// A tree that releases nothing.
+    #[error("leaves is {0}, must be at least 2: nothing is released after the last leaf")]
+    Leaves(u32),
+    /// The steps of fixed-point rounding are out of range.
+    #[error("levels is {0}, must be from 1 to 100000")]
+    Levels(u32),
+    /// Coins per person and coordinate are out of range.
+    #[error("coins is {0}, must be from 1 to 4294967295")]
+    Coins(f64),
+    /// A central epsilon that no amount of noise within range is certified for.
+    #[error("central epsilon {epsilon} cannot be certified for {rival}: {most} is not enough")]
+    EpsilonCentralTooSmall {
+        /// The epsilon asked for.
+        epsilon: f64,
+        /// The kind of mechanism.
+        rival: &'static str,
+        /// The largest amount of noise.
+        most: &'static str,
+    },
+    /// A rule that is not about baselines alone.
+    #[error(transparent)]
+    Privacy(#[from] PrivacyError),
+}
