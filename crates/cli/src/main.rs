@@ -1,15 +1,13 @@
-//! The one binary of incrowd. Data goes to stdout, talk to stderr.
+//! The product. Data goes to stdout, talk to stderr.
 
 /// Prints a line of data; quietly stops when nobody reads any more (`incrowd plan | head`).
 macro_rules! out {
     ($($argument:tt)*) => { $crate::print_line(format_args!($($argument)*)) };
 }
 
-mod audit;
 mod certify;
 mod demo;
 mod doctor;
-mod figures;
 mod keys;
 mod load;
 mod plan;
@@ -17,7 +15,6 @@ mod plot;
 mod relay;
 mod served;
 mod service;
-mod simulate;
 mod task;
 
 use std::{
@@ -43,7 +40,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Audit(audit::Arguments),
     /// Collect releases and publish models.
     ///
     /// Needs its own keys (`incrowd keys new --role bandit`), a task file that names them (`incrowd task new`) and the token that the shuffler's
@@ -68,7 +64,6 @@ enum Command {
     ///
     /// Example: incrowd doctor --config incrowd.toml
     Doctor(Box<service::Arguments>),
-    Figures(figures::Arguments),
     Keys(keys::Arguments),
     Load(load::Arguments),
     Plan(Box<plan::Arguments>),
@@ -87,7 +82,6 @@ enum Command {
     ///
     /// Example: incrowd shuffler --task task.toml --data shuffler-data
     Shuffler(Box<service::Arguments>),
-    Simulate(Box<simulate::Arguments>),
     Task(task::Arguments),
 }
 
@@ -103,7 +97,6 @@ enum Output {
 /// Exit codes: 0 as it should be, 1 the result is not good enough, 2 the request cannot be done.
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Audit(arguments) => audit::run(&arguments),
         Command::Bandit(arguments) => service::run(&arguments, Roles::Bandit),
         Command::Certify(arguments) => certify::run(&arguments),
         Command::Completions { shell } => {
@@ -113,14 +106,12 @@ fn main() -> ExitCode {
         Command::Config(arguments) => service::config(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => Ok(doctor::run(&arguments)),
-        Command::Figures(arguments) => figures::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
         Command::Serve(arguments) => service::run(&arguments, Roles::Both),
         Command::Shuffler(arguments) => service::run(&arguments, Roles::Shuffler),
-        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Task(arguments) => task::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, allow_negative_numbers = true)]
     days: Option<f64>,
     /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the cap.
-    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true, value_parser = local_limit)]
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     local_epsilon: Option<LocalLimit>,
     /// Most that all releases and models together may tell about one person.
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Write the task configuration that the services read.
     #[arg(long, value_name = "TOML")]
     task_file: Option<PathBuf>,
-    /// Draw central epsilon against batch size to NAME.svg and NAME.png.
+    /// Draw central epsilon against batch size to NAME.svg.
     #[arg(long, value_name = "NAME")]
     plot: Option<PathBuf>,
     /// How the result is printed.
@@ -97,14 +97,6 @@ enum PresetName {
     WeakerAdversary,
 }
 
-pub fn local_limit(text: &str) -> Result<LocalLimit, String> {
-    if text == "unlimited" {
-        return Ok(LocalLimit::Unlimited);
-    }
-    let rule = |_| format!("local epsilon is {text:?}, must be a number above 0 or 'unlimited'");
-    text.parse().map(LocalLimit::AtMost).map_err(rule)
-}
-
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let plan = plan(&request(arguments).check()?)?;
     if let Some(path) = &arguments.task_file {
@@ -113,9 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("wrote {}", path.display());
     }
     if let Some(path) = &arguments.plot {
-        for written in plot::draw(path, arguments.dimension, &plan)? {
-            eprintln!("wrote {}", written.display());
-        }
+        eprintln!("wrote {}", plot::draw(path, arguments.dimension, &plan)?.display());
     }
     match arguments.output {
         Output::Json => out!("{:#}", as_json(&plan)),

@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use incrowd_chart::{Axis, Chart, Colour, Series, Style};
 use incrowd_planner::{
     Plan,
     paper::{Randomizer, proposition_3},
@@ -16,7 +17,6 @@ use incrowd_privacy::{
     central::{Setting, certify},
     local,
 };
-use incrowd_sim::figures::{Axis, Chart, Series, Style, canvas::Colour};
 
 const LOCAL: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 const COLOURS: [Colour; 4] =
@@ -34,9 +34,10 @@ struct Curves {
     lines: Vec<(Line, Line)>,
 }
 
-/// Writes `name`.svg and `name`.png.
-pub fn draw(name: &Path, dimension: u32, plan: &Plan) -> Result<[PathBuf; 2], Box<dyn Error>> {
-    Ok(chart(&curves(dimension, plan)?).canvas()?.write(name)?)
+/// Writes `name`.svg and gives its path.
+pub fn draw(name: &Path, dimension: u32, plan: &Plan) -> Result<PathBuf, Box<dyn Error>> {
+    let canvas = chart(&curves(dimension, plan)?).canvas();
+    Ok(canvas.write(name).map_err(|error| format!("{}: {error}", name.display()))?)
 }
 
 fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {

@@ -1,13 +1,15 @@
-//! The product as an algorithm of the simulator, with everything between device and model over HTTP: a real node with an embedded store.
+//! The product as an algorithm of the simulator, with everything between device and model over
+//! HTTP: a real node with an embedded store.
 
 use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
 
+use incrowd_device::Device;
 use incrowd_envelope::{Document, Signature, seal, verify};
 use incrowd_node::{
     Limits, Node, NodeConfig, Role, Roles, SEALED_MANY, SIGNATURE, TaskStatus, http_client,
 };
 use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, TaskNotice, push_report};
-use incrowd_sim::{Algorithm, Choice, Devices, Progress, SimulationError};
+use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
 use reqwest::{Client, StatusCode, header};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
@@ -27,7 +29,10 @@ pub struct Served {
     admin_token: String,
     task: Task,
     sealing_key: SealingKey,
-    devices: Devices,
+    /// Chooses for everyone; each report comes from a device of its own.
+    chooser: Device,
+    model: Option<Model>,
+    config: Arc<TaskConfig>,
     /// Sealed reports that are not sent yet, each with its length in front.
     body: Vec<u8>,
     reports: u32,
@@ -44,7 +49,7 @@ struct Answer {
 
 impl Served {
     /// Starts a node on free ports of this machine, with its store in `data`.
-    pub fn start(task: &Arc<TaskConfig>, data: &Path, seed: u64) -> Result<Self, Box<dyn Error>> {
+    pub fn start(task: &Arc<TaskConfig>, data: &Path) -> Result<Self, Box<dyn Error>> {
         let file = data.join("task.toml");
         std::fs::write(&file, toml::to_string(task.as_ref())?)?;
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -90,7 +95,9 @@ impl Served {
             admin_token,
             task: notice.task,
             sealing_key,
-            devices: Devices::new(task.clone(), seed),
+            chooser: Device::new(task.clone())?,
+            model: None,
+            config: task.clone(),
             body: Vec::new(),
             reports: 0,
             sent: 0,
@@ -124,7 +131,7 @@ impl Served {
         Ok(())
     }
 
-    /// Waits until the bandit has the batch, so that the same seed always gives the same run, and fetches the model if there is a new one.
+    /// Waits until the bandit has the batch, and fetches the model if there is a new one.
     fn next_model(&mut self) -> Result<(), Box<dyn Error>> {
         let round = self.round();
         loop {
@@ -160,7 +167,7 @@ impl Served {
             let model: Model = serde_json::from_slice(&body)?;
             self.version = model.version();
             self.progress.models = model.version();
-            self.devices.take(model);
+            self.model = Some(model);
         }
         self.progress.batches += 1;
         self.sent = 0;
@@ -169,7 +176,7 @@ impl Served {
 
     fn answer(&mut self, context: &[f64], reward: f64) -> Result<(), Box<dyn Error>> {
         let number = self.round();
-        let report = self.devices.report(number, context, reward)?;
+        let report = Device::new(self.config.clone())?.report(number, context, reward)?.report;
         let bytes = report.encode(self.task.mechanism())?;
         let sealed = seal(&self.task.id(), &self.sealing_key, number, report.id(), &bytes)?;
         push_report(&mut self.body, &sealed);
@@ -191,7 +198,8 @@ impl Algorithm for Served {
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
-        Ok(Choice::Arm(self.devices.choose(arms)?))
+        let arms = arms.chunks_exact(self.task.mechanism().dimension());
+        Ok(Choice::Arm(self.chooser.choose(self.model.as_ref(), arms)?))
     }
 
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {

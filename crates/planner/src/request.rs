@@ -1,3 +1,5 @@
+use std::str::FromStr;
+
 use serde::Serialize;
 
 use crate::{PlanError, Preset};
@@ -28,6 +30,19 @@ impl LocalLimit {
             Self::AtMost(epsilon) => Some(epsilon),
             Self::Unlimited => None,
         }
+    }
+}
+
+impl FromStr for LocalLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "unlimited" {
+            return Ok(Self::Unlimited);
+        }
+        let rule =
+            |_| format!("local epsilon is {text:?}, must be a number above 0 or 'unlimited'");
+        text.parse().map(Self::AtMost).map_err(rule)
     }
 }
 

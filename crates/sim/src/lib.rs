@@ -1,25 +1,31 @@
-//! The simulator: people of many kinds, through the product and its rivals.
+//! The simulator: people of many kinds, through the product and the baselines.
 //!
-//! There is no second implementation of the product here. [`Sblb`] makes real devices, every batch is a real
-//! [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`]. The rivals sit beside it, behind the same
-//! [`Algorithm`] trait.
+//! There is no second implementation of the product here. `Sblb` makes real devices, every batch is
+//! a real [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`]. The
+//! baselines sit beside it, behind the same [`Algorithm`] trait.
+//!
+//! Without the feature `simulation` there are only people and the loop that serves them: what the
+//! product's demo needs. Coins from a seed exist only with it.
 
 mod algorithm;
-pub mod audit;
+#[cfg(feature = "simulation")]
 pub mod baseline;
+pub mod demo;
 mod environment;
-pub mod experiment;
-pub mod figures;
+#[cfg(feature = "simulation")]
+mod seeded;
 mod simulation;
 pub mod statistics;
 
-pub use algorithm::{
-    Algorithm, BinomialCrowd, Choice, Crowd, Devices, GaussianCrowd, GaussianNoise, Guarantee,
-    LinUcb, Oracle, Path, Progress, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
-};
+pub use algorithm::{Algorithm, Choice, Progress};
 pub use environment::{
     Classification, ClassificationConfig, ClassificationPeople, DataError, Drifting, Environment,
     EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged, LoggedConfig,
     LoggedPeople, Ordered, Person, Place, Rewards, Source, Synthetic,
+};
+#[cfg(feature = "simulation")]
+pub use seeded::{
+    BinomialCrowd, Crowd, Devices, GaussianCrowd, GaussianNoise, Guarantee, LinUcb, Oracle, Path,
+    Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
 };
 pub use simulation::{Simulation, SimulationError, Summary};

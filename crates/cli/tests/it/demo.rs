@@ -10,45 +10,33 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// The coins come from the operating system, so this can fail by chance. Over 400 seeds of
+/// `incrowd-lab demo` the share was 0.7% to 3.5%, its logarithm 7.6 standard deviations below the
+/// limit: if it is normal, a false alarm has probability 1e-14.
 #[test]
-fn the_demo_learns_and_prints_a_table() {
-    let output = incrowd(&["demo", "--users", "300000", "--in-process"]);
+fn the_demo_learns_over_http() {
+    let output = incrowd(&["demo", "--output", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let expected = "\
-seed                             1
-people                      300000
-batches released              3000
-models published                54
-average reward              0.8451
-  random arm                0.4999
-  best arm                  0.8647
-regret                        5899
-  random arm                109452
-  share of it                 5.4%
-";
-    assert_eq!(text(&output.stdout), expected);
-}
-
-#[test]
-fn the_services_give_what_the_library_gives() {
-    let over_http = incrowd(&["demo", "--users", "10000"]);
-    let in_process = incrowd(&["demo", "--users", "10000", "--in-process"]);
-    assert!(text(&in_process.stdout).contains("batches released               100"));
-    assert_eq!(text(&over_http.stdout), text(&in_process.stdout), "{}", text(&over_http.stderr));
-    assert_eq!(over_http.status, in_process.status);
-}
-
-#[test]
-fn json_is_one_object_on_stdout() {
-    let output = incrowd(&["demo", "--users", "300000", "--in-process", "--output", "json"]);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(value["users"], 300_000);
+    assert_eq!((&value["users"], &value["batches"]), (&200_000.into(), &200.into()));
     assert!(value["regret_share"].as_f64().unwrap() < 0.15);
+    assert!(text(&output.stderr).contains("/200000 people, regret"));
+}
+
+#[test]
+fn two_runs_have_different_coins_for_the_same_people() {
+    let run = || {
+        let output = incrowd(&["demo", "--users", "5000", "--output", "json"]);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let (one, two) = (run(), run());
+    assert_eq!(one["regret_random"], two["regret_random"]);
+    assert_ne!(one["regret"], two["regret"]);
 }
 
 #[test]
 fn too_few_people_are_exit_code_1() {
-    let output = incrowd(&["demo", "--users", "1000"]);
+    let output = incrowd(&["demo", "--users", "1000", "--batch-size", "100", "--bits", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("above 15% of a random choice's"));
     assert!(text(&output.stdout).contains("people                        1000"));
@@ -61,7 +49,7 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
         (&["--keep", "nan"], "keep is NaN, must be"),
         (&["--bits", "0"], "bits is 0, must be from 1 to 4095"),
         (&["--batch-size", "0"], "size is 0, must be from 1"),
-        (&["--users", "99"], "users is 99, must be at least one batch of 100"),
+        (&["--users", "99"], "users is 99, must be at least one batch of 1000"),
         (&["--dimension", "1"], "dimension is 1, must be from 2 to 1000"),
         (&["--arms", "0"], "arms is 0, must be from 2"),
         (&["--sampled", "-1"], "scale is -1, must be from 0 to 100"),

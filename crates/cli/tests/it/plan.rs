@@ -88,25 +88,6 @@ reports too late              4.6%  (at most)
     assert!(rest.contains("\nThis holds if\n"));
 }
 
-/// The prediction and the real loop on the problem it was fitted to: the same number up to a factor of two, over three seeds. It notices drift, it does
-/// not validate.
-#[test]
-fn the_demo_confirms_the_predicted_regret() {
-    let value = json("--dimension 5 --horizon 100000 --central-epsilon 1");
-    let stage = &value["schedule"][0];
-    let keep = 1.0 - number(stage, "flip_probability");
-    let mut regret = 0.0;
-    for seed in 1..=3 {
-        let output = incrowd(&format!(
-            "demo --in-process --output json --users 100000 --batch-size {} --bits {} --keep {keep} --seed {seed}",
-            stage["size"], stage["bits"]
-        ));
-        regret += number(&serde_json::from_slice(&output.stdout).unwrap(), "regret") / 3.0;
-    }
-    let ratio = number(&value, "predicted_regret") / regret;
-    assert!((0.5..2.0).contains(&ratio), "{ratio}");
-}
-
 #[test]
 fn unlimited_says_what_it_means() {
     let value = json(
@@ -146,9 +127,6 @@ fn the_figure_has_axes_units_and_a_legend() {
     ] {
         assert!(svg.contains(word), "{word}");
     }
-    let png = fs::read(name.with_extension("png")).unwrap();
-    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
-    assert!(png.len() > 20_000, "an empty canvas is smaller: {}", png.len());
 }
 
 #[test]

@@ -169,9 +169,9 @@ fn bad_settings_are_exit_code_2_and_name_the_rule() {
         ("[http]\nheader_seconds = 0", "http.header_seconds is 0, must be from 1 to 600"),
         ("[http]\nconcurrent_requests = 0", "http.concurrent_requests is 0, must be from 1"),
         ("[bandit]\nlongest_pause_seconds = 601", "bandit.longest_pause_seconds is 601"),
-        ("listens = \"127.0.0.1:1\"", "unknown field: found `listens`"),
+        ("listens = \"127.0.0.1:1\"", "incrowd.toml: unknown field `listens`"),
         ("listen = \"here\"", "invalid socket address syntax"),
-        ("log = \"loud\"", "unknown variant: found `loud`"),
+        ("log = \"loud\"", "unknown variant `loud`"),
         ("listen", "TOML parse error"),
     ] {
         fs::write(&file, text).unwrap();

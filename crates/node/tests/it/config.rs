@@ -44,8 +44,8 @@ fn without_anything_the_defaults_hold() {
 fn every_setting_can_be_given_as_it_is_shown() {
     let shown = Layers::new(None, [], &json!({})).unwrap().settings().unwrap();
     assert!(shown.len() > 15);
-    let text: String = shown.iter().map(|setting| format!("{setting}\n")).collect();
-    assert_eq!(read(&text, &[], &json!({})).unwrap(), NodeConfig::default());
+    let lines: Vec<String> = shown.iter().map(ToString::to_string).collect();
+    assert_eq!(read(&lines.join("\n"), &[], &json!({})).unwrap(), NodeConfig::default());
     for setting in &shown {
         let name = format!("INCROWD_{}", setting.key.to_uppercase().replace('.', "__"));
         let value = setting.value.trim_matches('"');

@@ -1,12 +1,9 @@
 //! The tests of this crate from outside, linked once.
 
 mod algorithms;
-mod audit;
 mod baseline;
 mod coverage;
 mod demo_problem;
 mod environment_data;
 mod environments;
-mod experiment;
-mod figures;
 mod paths;

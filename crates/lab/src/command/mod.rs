@@ -1,0 +1,6 @@
+//! What the laboratory can be asked for.
+
+pub mod audit;
+pub mod demo;
+pub mod figures;
+pub mod simulate;

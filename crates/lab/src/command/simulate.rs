@@ -1,0 +1,334 @@
+//! `incrowd-lab simulate`: private bandits compared under the same guarantee.
+
+use std::{
+    env,
+    error::Error,
+    f64::consts::FRAC_PI_2,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use incrowd_lab::experiment::{
+    Accounting, AlgorithmConfig, AlgorithmName, Event, ExperimentConfig, Finished, LocalEpsilon,
+    SummaryRow, Tuning, run as run_experiment,
+};
+use incrowd_planner::LocalLimit;
+use incrowd_privacy::shown;
+use incrowd_sim::{EnvironmentConfig, Rewards};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::Output;
+
+/// Compare private bandits under the same, certified guarantee.
+///
+/// Every algorithm meets the same people, seed by seed. The ones that protect people get the least noise whose guarantee is certified, and batches that are
+/// chosen for them by the same prediction as our own. Give an experiment file (see experiments/), or flags; lists separated by commas are grids, and every
+/// combination is run.
+///
+/// Results go to --out: table.csv (one row per run), curves.csv (regret over time), manifest.json (everything needed to run it again, with the
+/// certificates). A finished run is not run again, so an interrupted command can simply be repeated. `incrowd-lab figures DIR` draws them.
+///
+/// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model from every batch), sblb-growing (growing batches),
+/// linucb, linucb-lowswitch, greedy (no privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with
+/// -tuned: less noise than certified), random, oracle.
+///
+/// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000 --central-epsilon 1 --local-epsilon unlimited --out tree;
+/// incrowd-lab simulate experiments/trade-off.toml --out trade-off
+#[derive(Args)]
+pub struct Arguments {
+    /// An experiment file; only --runs, --seed, --horizon, --threads, --out and --output go with it.
+    file: Option<PathBuf>,
+    /// What is compared.
+    #[arg(long, value_delimiter = ',', value_parser = algorithm, conflicts_with = "file",
+          default_value = "sblb-growing,sblb,jdp-tree,ldp-gaussian,linucb,random")]
+    algorithms: Vec<AlgorithmName>,
+    /// Where people come from.
+    #[arg(long, value_enum, default_value_t = EnvironmentKind::Synthetic, conflicts_with = "file")]
+    environment: EnvironmentKind,
+    /// Number of features (d).
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "5",
+        allow_negative_numbers = true,
+        conflicts_with = "file"
+    )]
+    dimension: Vec<u32>,
+    /// Arms each person can choose from (K); 10, or 100 fixed ones.
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "file")]
+    arms: Option<u32>,
+    /// Number of people (T); 100000 if not given.
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
+    horizon: Vec<u64>,
+    /// Most that all releases and models together may tell about one person; 1 if no limit is given at all.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "EPSILON",
+        allow_negative_numbers = true,
+        conflicts_with = "file"
+    )]
+    central_epsilon: Vec<f64>,
+    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the cap.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "EPSILON",
+        allow_negative_numbers = true,
+        conflicts_with = "file"
+    )]
+    local_epsilon: Vec<LocalLimit>,
+    /// Reports in a batch (people in a leaf of a tree); chosen if not given.
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, conflicts_with = "file")]
+    batch_size: Vec<u32>,
+    /// Delta of every guarantee.
+    #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true, conflicts_with = "file")]
+    delta: f64,
+    /// Runs of every combination; 20 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    runs: Option<u32>,
+    /// Seed of the first run; the others follow. 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    seed: Option<u64>,
+    /// Also run everything with the exploration that was best on other seeds.
+    #[arg(long, conflicts_with = "file")]
+    tune: bool,
+    /// Noise of the rivals as their papers print it, certified for what it gives.
+    #[arg(long, conflicts_with = "file")]
+    paper_constants: bool,
+    /// Also print every regret over that of this algorithm, with an upper confidence limit.
+    #[arg(long, value_name = "ALGORITHM", conflicts_with = "file")]
+    against: Option<String>,
+    /// Threads, 1 to 1024; all cores if not given.
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Directory of the results; a repeated command continues there.
+    #[arg(long, value_name = "DIR", default_value = "simulation")]
+    out: PathBuf,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EnvironmentKind {
+    /// New arms for every person, rewards linear in the features.
+    Synthetic,
+    /// The same arms for everyone.
+    FixedArms,
+    /// What people like turns slowly.
+    Drifting,
+    /// New directions of the features appear only later.
+    Ordered,
+}
+
+fn algorithm(text: &str) -> Result<AlgorithmName, String> {
+    let known = AlgorithmName::ALL.into_iter().find(|name| name.name() == text);
+    known.ok_or_else(|| {
+        let names = AlgorithmName::ALL.map(AlgorithmName::name).join(", ");
+        format!("no algorithm of this name, must be one of {names}")
+    })
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let mut config = match &arguments.file {
+        Some(file) => ExperimentConfig::read(file)?,
+        None => from_flags(arguments),
+    };
+    if !arguments.horizon.is_empty() {
+        config.horizons.clone_from(&arguments.horizon);
+    }
+    config.runs = arguments.runs.unwrap_or(config.runs);
+    config.seed = arguments.seed.unwrap_or(config.seed);
+    let base = arguments.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let experiment = config.check(base)?;
+
+    let bar = Bar::new()?;
+    let report = |event| bar.show(event);
+    let (command, threads) = (command(), arguments.threads.map(usize::from));
+    let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report)?;
+    bar.0.finish_and_clear();
+    eprintln!(
+        "{} runs now, {} found finished; table, curves and manifest are in {}",
+        finished.ran,
+        finished.reused,
+        arguments.out.display()
+    );
+    match arguments.output {
+        Output::Json => out!("{}", serde_json::to_string_pretty(&finished.summary)?),
+        Output::Text => print_table(&finished),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn from_flags(arguments: &Arguments) -> ExperimentConfig {
+    let accounting =
+        if arguments.paper_constants { Accounting::Paper } else { Accounting::Certified };
+    let algorithm = |&name: &AlgorithmName| {
+        let ours = name.name().starts_with("sblb");
+        let accounting = if ours { Accounting::Certified } else { accounting };
+        AlgorithmConfig { accounting, ..AlgorithmConfig::new(name) }
+    };
+    let (few, rewards) = (arguments.arms.unwrap_or(10), Rewards::Bernoulli);
+    let environment = match arguments.environment {
+        EnvironmentKind::Synthetic => EnvironmentConfig::Synthetic { arms: few, rewards },
+        EnvironmentKind::FixedArms => {
+            EnvironmentConfig::FixedArms { arms: arguments.arms.unwrap_or(100), rewards }
+        }
+        EnvironmentKind::Drifting => {
+            EnvironmentConfig::Drifting { arms: few, rewards, turn: FRAC_PI_2 }
+        }
+        EnvironmentKind::Ordered => EnvironmentConfig::Ordered { arms: few, rewards },
+    };
+    let no_limit = arguments.central_epsilon.is_empty() && arguments.local_epsilon.is_empty();
+    let central_epsilons = if no_limit { vec![1.0] } else { arguments.central_epsilon.clone() };
+    ExperimentConfig {
+        name: "Comparison of private bandits".into(),
+        algorithms: arguments.algorithms.iter().map(algorithm).collect(),
+        environment,
+        dimensions: arguments.dimension.clone(),
+        horizons: vec![100_000],
+        central_epsilons,
+        local_epsilons: arguments.local_epsilon.iter().map(|&limit| LocalEpsilon(limit)).collect(),
+        batch_sizes: arguments.batch_size.clone(),
+        delta: arguments.delta,
+        runs: 20,
+        seed: 1,
+        tuning: arguments.tune.then(Tuning::default),
+        against: arguments.against.clone(),
+    }
+}
+
+/// The command as it was given, to be given again.
+fn command() -> String {
+    let quoted = |word: String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    let words = env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    let words = words.collect::<Vec<_>>();
+    format!("incrowd {}", words.join(" "))
+}
+
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let bar = ProgressBar::new(0);
+        bar.set_style(ProgressStyle::with_template(
+            "{msg} {bar:30} {human_pos}/{human_len} rounds, {per_sec}, {eta} left",
+        )?);
+        Ok(Self(bar))
+    }
+
+    fn show(&self, event: Event) {
+        let begin = |message: &str, rounds| {
+            self.0.reset();
+            self.0.set_length(rounds);
+            self.0.set_message(message.to_owned());
+            self.0.enable_steady_tick(Duration::from_millis(500));
+        };
+        match event {
+            Event::Preparing(count) => begin(&format!("planning and certifying {count}"), 0),
+            Event::Tuning(rounds) => begin("tuning", rounds),
+            Event::Running(rounds) => begin("running", rounds),
+            Event::Served(rounds) => self.0.inc(rounds),
+        }
+    }
+}
+
+fn print_table(finished: &Finished) {
+    let width =
+        finished.summary.iter().map(|row| label(row).chars().count()).max().unwrap_or(0).max(9);
+    let mut last = None;
+    for row in &finished.summary {
+        if last != Some(&row.setting) {
+            if last.is_some() {
+                out!("");
+            }
+            out!("{}", heading(row));
+            out!(
+                "  {:<width$} {:>11} {:>7} {:>7} {:>9} {:>9} {:>8} {:>8} {:>9} {:>12}",
+                "algorithm",
+                if row.regret_mean.is_some() { "regret" } else { "reward each" },
+                "+-",
+                "share",
+                "local",
+                "central",
+                "batches",
+                "models",
+                "noise",
+                "rounds/s"
+            );
+            last = Some(&row.setting);
+        }
+        out!("{}", line(row, width));
+    }
+}
+
+fn heading(row: &SummaryRow) -> String {
+    let setting = &row.setting;
+    let limit = |value: Option<f64>| value.map_or("unlimited".into(), |v| v.to_string());
+    let batch = setting.batch_size.map_or(String::new(), |size| format!(", batch size {size}"));
+    format!(
+        "{}: d = {}, K = {}, T = {}, {} runs; asked: central epsilon {}, local epsilon {}{batch}",
+        setting.environment,
+        setting.dimension,
+        setting.arms,
+        setting.horizon,
+        row.runs,
+        limit(setting.central_epsilon),
+        limit(setting.local_epsilon),
+    )
+}
+
+/// The algorithm, and its exploration if that was tuned.
+fn label(row: &SummaryRow) -> String {
+    match (row.variant.as_str(), row.exploration) {
+        ("tuned", Some(exploration)) => format!("{}, tuned {exploration}", row.algorithm),
+        _ => row.algorithm.clone(),
+    }
+}
+
+fn line(row: &SummaryRow, width: usize) -> String {
+    let number = |value: Option<f64>, digits: usize| {
+        value.map_or("-".into(), |value| format!("{value:.digits$}"))
+    };
+    let epsilon = |value: Option<f64>| match value {
+        None => "-".into(),
+        Some(value) => shown(value),
+    };
+    let limit = row.setting.central_epsilon.unwrap_or(f64::INFINITY);
+    let above = if row.epsilon_central_certified.is_some_and(|epsilon| epsilon > limit) {
+        "   ABOVE the limit asked for"
+    } else {
+        ""
+    };
+    let share = row.regret_mean.zip(row.regret_random).map(|(own, random)| 100.0 * own / random);
+    let ratio = row.ratio.as_ref().map_or(String::new(), |ratio| {
+        let upper = ratio.upper.map_or(String::new(), |upper| format!(" (at most {upper:.3})"));
+        format!("   {:.3} of {}{upper}", ratio.ratio, ratio.against)
+    });
+    let regret = match row.regret_mean {
+        Some(regret) => format!("{regret:.1}"),
+        None => format!("{:.4}", row.reward_mean),
+    };
+    format!(
+        "  {:<width$} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}",
+        label(row),
+        number(row.regret_stderr, 1),
+        share.map_or("-".into(), |share| format!("{share:.2}%")),
+        epsilon(row.epsilon_local_certified),
+        epsilon(row.epsilon_central_certified),
+        row.batches,
+        row.model_versions,
+        number(row.noise_std, 1),
+        row.rounds_per_second,
+    )
+}

@@ -1,0 +1,24 @@
+//! Experiments: a grid of algorithms, settings and seeds, run on all cores, resumable, with a tidy table at the end.
+
+mod algorithm;
+mod cell;
+mod config;
+mod error;
+mod manifest;
+mod prepare;
+mod range;
+mod rival;
+mod runner;
+mod summary;
+mod table;
+
+pub use algorithm::{
+    Accounting, AlgorithmConfig, AlgorithmName, LocalEpsilon, PaperPreset, WidthMode,
+};
+pub use cell::CellResult;
+pub use config::{Experiment, ExperimentConfig, Tuning};
+pub use error::ExperimentError;
+pub use prepare::Prepared;
+pub use runner::{Event, Finished, run};
+pub use summary::{Ratio, SummaryRow};
+pub use table::{CurvePoint, Row, Setting};

@@ -1,0 +1,170 @@
+//! One run of one algorithm, and the file that remembers it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use incrowd_protocol::{LearnerConfig, MechanismHash};
+use serde::{Deserialize, Serialize};
+
+use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
+use incrowd_sim::{Environment, Simulation, Summary};
+
+/// To be raised when the same cell gives another result than before: then nothing old is taken for new.
+const RESULTS: u32 = 1;
+/// Points of a curve.
+const POINTS: i32 = 50;
+/// People between two reports of progress, at most.
+const STEP: u64 = 200_000;
+
+/// What one run left behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// How it went.
+    pub summary: Summary,
+    /// (people, regret so far), or the sum of rewards where regret is unknown.
+    pub curve: Vec<(u64, f64)>,
+    /// Whether the environment knew the expected rewards.
+    pub knows_regret: bool,
+    /// The mechanism that ran, if there is one.
+    pub mechanism: Option<MechanismHash>,
+    /// Noise of the last sums.
+    pub noise_std: Option<f64>,
+    /// Time of the run; in no table, as it differs from run to run.
+    pub seconds: f64,
+}
+
+/// Identity of a run: whatever its result depends on.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Cell<'a> {
+    results: u32,
+    learner: LearnerConfig,
+    algorithm: AlgorithmConfig,
+    environment: &'a str,
+    setting: Setting,
+    delta: f64,
+    pub exploration: Option<f64>,
+    pub seed: u64,
+}
+
+impl<'a> Cell<'a> {
+    /// What does not matter to an algorithm is not part of its runs' identity: they are run once and shared.
+    pub fn new(
+        algorithm: &AlgorithmConfig,
+        setting: &Setting,
+        experiment: &'a Experiment,
+        exploration: Option<f64>,
+        seed: u64,
+    ) -> Self {
+        let (name, mut setting) = (algorithm.name, setting.clone());
+        if !name.is_private() {
+            (setting.central_epsilon, setting.local_epsilon) = (None, None);
+        }
+        if !name.has_batches() {
+            setting.batch_size = None;
+        }
+        Self {
+            results: RESULTS,
+            learner: LearnerConfig::default(),
+            algorithm: AlgorithmConfig { label: None, exploration: None, ..algorithm.clone() },
+            environment: experiment.source().fingerprint(),
+            setting,
+            delta: experiment.config().delta,
+            exploration,
+            seed,
+        }
+    }
+
+    /// Name of the run's file.
+    pub fn key(&self) -> String {
+        digest(self)
+    }
+
+    /// The same for all seeds and explorations: what is planned and certified once.
+    pub fn preparation_key(&self) -> String {
+        digest(&Self { exploration: None, seed: 0, ..self.clone() })
+    }
+}
+
+fn digest(value: &impl Serialize) -> String {
+    // Plain data always has a JSON form.
+    let bytes = serde_json::to_vec(value).unwrap_or_default();
+    let mut hash = MechanismHash::of(bytes).to_string();
+    hash.truncate(32);
+    hash
+}
+
+/// A finished run's result, if its file is there and whole and the run had the same mechanism.
+pub(super) fn load(directory: &Path, key: &str, prepared: &Prepared) -> Option<CellResult> {
+    let result: CellResult = serde_json::from_slice(&fs::read(path(directory, key)).ok()?).ok()?;
+    (result.mechanism == prepared.guarantee().mechanism()).then_some(result)
+}
+
+/// Writes a result in one step: a file is either whole or not there.
+pub(super) fn save(
+    directory: &Path,
+    key: &str,
+    result: &CellResult,
+) -> Result<(), ExperimentError> {
+    let target = path(directory, key);
+    let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
+    let write = || -> io::Result<()> {
+        fs::write(&temporary, serde_json::to_vec(result)?)?;
+        fs::rename(&temporary, &target)
+    };
+    write().map_err(|error| ExperimentError::Io { path: target.clone(), error })
+}
+
+fn path(directory: &Path, key: &str) -> PathBuf {
+    directory.join("cells").join(format!("{key}.json"))
+}
+
+/// Runs one cell; `advance` hears of people served.
+pub(super) fn run(
+    prepared: &Prepared,
+    environment: Box<dyn Environment + Send>,
+    label: &str,
+    cell: &Cell,
+    advance: &(dyn Fn(u64) + Sync),
+) -> Result<CellResult, ExperimentError> {
+    let begin = Instant::now();
+    let seed = cell.seed;
+    let failed = |error| ExperimentError::Simulation { algorithm: label.into(), seed, error };
+    let algorithm = prepared
+        .start(cell.exploration, seed)
+        .map_err(|error| ExperimentError::Protocol { algorithm: label.into(), error })?;
+    let mut simulation = Simulation::new(environment, algorithm).map_err(failed)?;
+    let mut curve = Vec::with_capacity(POINTS as usize);
+    for point in checkpoints(cell.setting.horizon) {
+        while simulation.summary().users < point {
+            let step = (point - simulation.summary().users).min(STEP);
+            simulation.run(step).map_err(failed)?;
+            advance(step);
+        }
+        let summary = simulation.summary();
+        let value = if summary.reward_best > 0.0 { summary.regret } else { summary.reward };
+        curve.push((point, value));
+    }
+    let summary = simulation.summary();
+    Ok(CellResult {
+        knows_regret: summary.reward_best > 0.0,
+        summary,
+        curve,
+        mechanism: prepared.guarantee().mechanism(),
+        noise_std: incrowd_sim::Algorithm::noise_std(simulation.algorithm()),
+        seconds: begin.elapsed().as_secs_f64(),
+    })
+}
+
+/// Evenly spread on a logarithmic scale from 10 (or less) to the horizon.
+fn checkpoints(horizon: u64) -> Vec<u64> {
+    let (first, last) = (10f64.min(horizon as f64), horizon as f64);
+    let point = |i: i32| first * (last / first).powf(f64::from(i) / f64::from(POINTS - 1));
+    let mut points: Vec<u64> = (0..POINTS).map(|i| point(i).round() as u64).collect();
+    points.push(horizon);
+    points.retain(|&point| point <= horizon);
+    points.dedup();
+    points
+}

@@ -1,0 +1,254 @@
+use std::{collections::HashSet, fmt, fs, path::Path};
+
+use incrowd_planner::{DEFAULT_LOCAL_EPSILON, LocalLimit};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AlgorithmConfig, ExperimentError, LocalEpsilon, Setting, algorithm::names_or_tables,
+    range::check as range,
+};
+use incrowd_sim::{EnvironmentConfig, Source};
+
+/// How exploration is tuned: the best mean regret over seeds that no result uses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tuning {
+    /// What is tried.
+    #[serde(default = "explorations")]
+    pub explorations: Vec<f64>,
+    /// Runs of each.
+    #[serde(default = "tuning_runs")]
+    pub runs: u32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { explorations: explorations(), runs: tuning_runs() }
+    }
+}
+
+fn explorations() -> Vec<f64> {
+    vec![0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+}
+
+fn tuning_runs() -> u32 {
+    10
+}
+
+/// An experiment file. Lists are grids: every combination is run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentConfig {
+    /// Title of the report.
+    #[serde(default = "untitled")]
+    pub name: String,
+    /// What is compared.
+    #[serde(deserialize_with = "names_or_tables")]
+    pub algorithms: Vec<AlgorithmConfig>,
+    /// Where people come from.
+    #[serde(default)]
+    pub environment: EnvironmentConfig,
+    /// Numbers of features (d); data files have their own.
+    #[serde(default = "dimensions")]
+    pub dimensions: Vec<u32>,
+    /// Numbers of people (T).
+    pub horizons: Vec<u64>,
+    /// Limits on the central epsilon; none: no limit.
+    #[serde(default)]
+    pub central_epsilons: Vec<f64>,
+    /// Limits on the local epsilon; none: the default.
+    #[serde(default)]
+    pub local_epsilons: Vec<LocalEpsilon>,
+    /// Batch sizes; none: the planner's.
+    #[serde(default)]
+    pub batch_sizes: Vec<u32>,
+    /// Delta of every guarantee.
+    #[serde(default = "delta")]
+    pub delta: f64,
+    /// Runs of every combination.
+    #[serde(default = "runs")]
+    pub runs: u32,
+    /// Seed of the first run; the others follow.
+    #[serde(default = "seed")]
+    pub seed: u64,
+    /// Tune the exploration; without it everything runs with its default.
+    pub tuning: Option<Tuning>,
+    /// Label of an algorithm whose regret the others' is divided by.
+    pub against: Option<String>,
+}
+
+fn untitled() -> String {
+    "Comparison of private bandits".into()
+}
+
+fn dimensions() -> Vec<u32> {
+    vec![5]
+}
+
+fn delta() -> f64 {
+    1e-6
+}
+
+fn runs() -> u32 {
+    20
+}
+
+fn seed() -> u64 {
+    1
+}
+
+impl ExperimentConfig {
+    /// Reads an experiment file.
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| ExperimentError::Io { path: path.into(), error })?;
+        toml::from_str(&text).map_err(|error| ExperimentError::Toml {
+            path: path.into(),
+            message: error.to_string().trim_end().into(),
+        })
+    }
+
+    /// The valid experiment, or the first rule that is violated. Data files are relative to `base`.
+    pub fn check(self, base: &Path) -> Result<Experiment, ExperimentError> {
+        fn some<T>(what: &'static str, list: &[T]) -> Result<(), ExperimentError> {
+            range(what, Some(list.len()), |length| length > 0, "at least 1 (entries)")
+        }
+        fn distinct<T: PartialEq + fmt::Debug>(
+            what: &'static str,
+            list: &[T],
+        ) -> Result<(), ExperimentError> {
+            let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
+            twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
+        }
+        let caps: Vec<Option<f64>> =
+            self.local_epsilons.iter().map(|limit| limit.0.cap()).collect();
+        distinct("local_epsilons", &caps)?;
+        distinct("horizons", &self.horizons)?;
+        distinct("dimensions", &self.dimensions)?;
+        distinct("central_epsilons", &self.central_epsilons)?;
+        distinct("batch_sizes", &self.batch_sizes)?;
+        some("algorithms", &self.algorithms)?;
+        some("horizons", &self.horizons)?;
+        some("dimensions", &self.dimensions)?;
+        let mut labels = HashSet::new();
+        for algorithm in &self.algorithms {
+            algorithm.check()?;
+            if !labels.insert(algorithm.label()) {
+                return Err(ExperimentError::Label(algorithm.label().into()));
+            }
+        }
+        for &dimension in &self.dimensions {
+            range("dimension", Some(dimension), |d| (1..=1000).contains(&d), "from 1 to 1000")?;
+        }
+        for &horizon in &self.horizons {
+            let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
+            range("horizon", Some(horizon), fits, "from 1 to 1000000000000")?;
+        }
+        for &epsilon in &self.central_epsilons {
+            range(
+                "central_epsilon",
+                Some(epsilon),
+                |v| v > 0.0 && v.is_finite(),
+                "above 0 and finite",
+            )?;
+        }
+        for epsilon in &self.local_epsilons {
+            if let LocalLimit::AtMost(epsilon) = epsilon.0 {
+                range(
+                    "local_epsilon",
+                    Some(epsilon),
+                    |v| v > 0.0 && v.is_finite(),
+                    "above 0 and finite",
+                )?;
+            }
+        }
+        for &size in &self.batch_sizes {
+            range("batch_size", Some(size), |v| v > 0, "at least 1")?;
+        }
+        range("delta", Some(self.delta), |v| v > 0.0 && v < 1.0, "above 0 and below 1")?;
+        range("runs", Some(self.runs), |v| (1..=1_000_000).contains(&v), "from 1 to 1000000")?;
+        if let Some(tuning) = &self.tuning {
+            some("tuning.explorations", &tuning.explorations)?;
+            for &exploration in &tuning.explorations {
+                let factor = |v: f64| (0.0..=100.0).contains(&v);
+                range("tuning.explorations", Some(exploration), factor, "from 0 to 100")?;
+            }
+            range(
+                "tuning.runs",
+                Some(tuning.runs),
+                |v| (1..=100_000).contains(&v),
+                "from 1 to 100000",
+            )?;
+        }
+        if let Some(against) = self.against.as_ref().filter(|a| !labels.contains(a.as_str())) {
+            return Err(ExperimentError::Against(against.clone()));
+        }
+        drop(labels);
+        let source = self.environment.load(base)?;
+        if let Some(pass) = source.log().map(|log| log.people_per_pass() as u64)
+            && let Some(&horizon) = self.horizons.iter().find(|&&horizon| horizon > pass)
+        {
+            return Err(ExperimentError::BeyondLog { horizon, pass });
+        }
+        Ok(Experiment { config: self, source })
+    }
+}
+
+/// A valid experiment with its data.
+#[derive(Clone)]
+pub struct Experiment {
+    config: ExperimentConfig,
+    source: Source,
+}
+
+impl Experiment {
+    /// What was asked for, all within its ranges.
+    pub fn config(&self) -> &ExperimentConfig {
+        &self.config
+    }
+
+    /// Where people come from.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Every combination of the grids, in order.
+    pub fn settings(&self) -> Vec<Setting> {
+        fn options<T: Copy>(list: &[T]) -> Vec<Option<T>> {
+            if list.is_empty() { vec![None] } else { list.iter().copied().map(Some).collect() }
+        }
+        let config = &self.config;
+        let dimensions =
+            self.source.dimension().map_or_else(|| config.dimensions.clone(), |d| vec![d]);
+        let mut settings = Vec::new();
+        for &dimension in &dimensions {
+            for &horizon in &config.horizons {
+                for central_epsilon in options(&config.central_epsilons) {
+                    for local in options(&config.local_epsilons) {
+                        for batch_size in options(&config.batch_sizes) {
+                            settings.push(Setting {
+                                environment: self.source.name().into(),
+                                dimension,
+                                arms: self.source.arms(),
+                                horizon,
+                                central_epsilon,
+                                local_epsilon: local.unwrap_or_default().0.cap(),
+                                batch_size,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        settings
+    }
+}
+
+/// The cap as the planner wants it: in a table "none" means no cap, and the default has its number.
+pub(super) fn local_limit(cap: Option<f64>) -> LocalLimit {
+    match cap {
+        None => LocalLimit::Unlimited,
+        Some(epsilon) if epsilon == DEFAULT_LOCAL_EPSILON => LocalLimit::Default,
+        Some(epsilon) => LocalLimit::AtMost(epsilon),
+    }
+}

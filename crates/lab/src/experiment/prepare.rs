@@ -1,0 +1,267 @@
+//! From an algorithm's name and a setting to something that runs, with its certificate.
+
+use std::sync::Arc;
+
+use incrowd_planner::{
+    LocalLimit, PaperStatement, PlanRequest, Preset, SMALLEST_BATCH, Shape, paper::Randomizer, plan,
+};
+use incrowd_privacy::certify;
+use incrowd_protocol::{
+    Confidence, FlipProbability, Learner, LearnerConfig, MechanismConfig, PolicyConfig, Schedule,
+    Selection, TaskConfig, UpdateRule,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, LocalEpsilon, PaperPreset,
+    Setting, WidthMode, config::local_limit, rival::start_baseline,
+};
+use incrowd_sim::{
+    Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
+    baseline::{Baseline, BaselineError},
+};
+
+/// An algorithm in a setting, planned and certified once for all its runs.
+pub struct Prepared {
+    guarantee: Guarantee,
+    /// What is proved, with everything it depends on.
+    certificate: Value,
+    learner: LearnerConfig,
+    selection: Selection,
+    dimension: usize,
+    kind: Kind,
+}
+
+pub(super) enum Kind {
+    Sblb(Arc<TaskConfig>),
+    /// With the sizes of its batches, where they are not part of the mechanism; the last one is repeated.
+    Baseline(Baseline, Vec<u32>),
+    LinUcb {
+        rarely_switching: bool,
+    },
+    Random,
+    Oracle,
+}
+
+/// What is to be prepared.
+pub(super) struct Preparation<'a> {
+    pub algorithm: &'a AlgorithmConfig,
+    pub setting: &'a Setting,
+    pub delta: f64,
+}
+
+impl Prepared {
+    /// Plans and certifies.
+    pub fn new(
+        algorithm: &AlgorithmConfig,
+        setting: &Setting,
+        delta: f64,
+    ) -> Result<Self, ExperimentError> {
+        Preparation { algorithm, setting, delta }.prepare()
+    }
+
+    /// What it promises.
+    pub fn guarantee(&self) -> &Guarantee {
+        &self.guarantee
+    }
+
+    /// The mechanism and what is proved about it.
+    pub fn certificate(&self) -> &Value {
+        &self.certificate
+    }
+
+    /// A run with all its coins from `seed`.
+    pub fn start(
+        &self,
+        exploration: Option<f64>,
+        seed: u64,
+    ) -> Result<Box<dyn Algorithm + Send>, incrowd_protocol::ProtocolError> {
+        let (d, selection) = (self.dimension, self.selection);
+        let learner = with_exploration(self.learner, exploration);
+        Ok(match &self.kind {
+            Kind::Sblb(task) => {
+                let learner = learner.check()?;
+                let task = TaskConfig::new(task.mechanism().clone(), learner, *task.policy())?;
+                Box::new(Sblb::new(Arc::new(task), Path::Bulk, seed))
+            }
+            Kind::Baseline(baseline, sizes) => {
+                start_baseline(baseline, sizes, learner, selection, seed)
+            }
+            Kind::LinUcb { rarely_switching } => {
+                let server = LinUcb::new(d, learner, *rarely_switching);
+                Box::new(Trusted::new(server, d, selection, seed))
+            }
+            Kind::Random => Box::new(Random::new(d, seed)),
+            Kind::Oracle => Box::new(Oracle),
+        })
+    }
+}
+
+fn with_exploration(learner: LearnerConfig, exploration: Option<f64>) -> LearnerConfig {
+    match (learner.confidence, exploration) {
+        (Confidence::Calibrated { .. }, Some(exploration)) => {
+            LearnerConfig { confidence: Confidence::Calibrated { exploration }, ..learner }
+        }
+        _ => learner,
+    }
+}
+
+impl Preparation<'_> {
+    fn prepare(&self) -> Result<Prepared, ExperimentError> {
+        use AlgorithmName as Name;
+        match self.algorithm.name {
+            Name::Sblb | Name::SblbFixed | Name::SblbGrowing => self.sblb(),
+            Name::JdpTree
+            | Name::JdpGrowing
+            | Name::LdpGaussian
+            | Name::SdpAmp
+            | Name::SdpVec
+            | Name::SdpAmpTuned
+            | Name::SdpVecTuned => self.baseline(),
+            Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
+            Name::LinucbLowswitch => Ok(self.without_privacy(true)),
+            Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),
+            Name::Oracle => Ok(self.finish(Guarantee::of_oracle(), Value::Null, Kind::Oracle)),
+        }
+    }
+
+    fn without_privacy(&self, rarely_switching: bool) -> Prepared {
+        let kind = Kind::LinUcb { rarely_switching };
+        let mut prepared = self.finish(Guarantee::none(), Value::Null, kind);
+        if self.algorithm.name == AlgorithmName::Greedy {
+            prepared.learner = with_exploration(prepared.learner, Some(0.0));
+        }
+        prepared
+    }
+
+    pub fn finish(&self, guarantee: Guarantee, certificate: Value, kind: Kind) -> Prepared {
+        let learner = LearnerConfig::default();
+        Prepared {
+            guarantee,
+            certificate,
+            learner: with_exploration(learner, self.algorithm.exploration),
+            selection: self.selection(),
+            dimension: self.setting.dimension as usize,
+            kind,
+        }
+    }
+
+    fn selection(&self) -> Selection {
+        self.algorithm.sampled.map_or(Selection::Ucb {}, |scale| Selection::Sampled { scale })
+    }
+
+    pub fn central(&self) -> Option<f64> {
+        self.algorithm.central_epsilon.or(self.setting.central_epsilon)
+    }
+
+    pub fn batch_size(&self) -> Option<u32> {
+        self.algorithm.batch_size.or(self.setting.batch_size)
+    }
+
+    pub fn needs(&self, needs: &'static str) -> ExperimentError {
+        ExperimentError::Needs { algorithm: self.algorithm.label().into(), needs }
+    }
+
+    pub fn privacy(&self, error: impl Into<BaselineError>) -> ExperimentError {
+        ExperimentError::Privacy { algorithm: self.algorithm.label().into(), error: error.into() }
+    }
+
+    pub fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {
+        ExperimentError::Protocol { algorithm: self.algorithm.label().into(), error }
+    }
+
+    /// The product: planned by its own planner.
+    fn sblb(&self) -> Result<Prepared, ExperimentError> {
+        let (task, paper) = match self.algorithm.accounting {
+            Accounting::Certified => self.planned()?,
+            Accounting::Paper => (self.by_proposition_1()?, None),
+        };
+        let certificate = certify(task.mechanism()).map_err(|error| self.privacy(error))?;
+        let guarantee = Guarantee::of_mechanism(task.mechanism(), &certificate);
+        let learner = self.learner(*task.learner().config());
+        let value =
+            json!({ "mechanism": task.mechanism(), "certificate": certificate, "paper": paper });
+        let mut prepared = self.finish(guarantee, value, Kind::Sblb(Arc::new(task)));
+        prepared.learner = learner;
+        Ok(prepared)
+    }
+
+    /// The planner's task, and with a preset what the paper says about it.
+    fn planned(&self) -> Result<(TaskConfig, Option<PaperStatement>), ExperimentError> {
+        let algorithm = self.algorithm;
+        let limit = algorithm
+            .local_epsilon
+            .map_or_else(|| local_limit(self.setting.local_epsilon), |LocalEpsilon(limit)| limit);
+        let growing = algorithm.name == AlgorithmName::SblbGrowing;
+        if growing && algorithm.batch_size.is_some() {
+            return Err(self.needs("no batch_size: its batches grow"));
+        }
+        let request = PlanRequest {
+            central_epsilon: self.central(),
+            local_epsilon: limit,
+            delta: self.delta,
+            batch_size: if growing { None } else { self.batch_size() },
+            bits: algorithm.bits,
+            shape: if growing { Shape::Growing } else { Shape::Fixed },
+            preset: algorithm.preset.map(|preset| match preset {
+                PaperPreset::PaperLdp => Preset::PaperLdp,
+                PaperPreset::PaperRegret => Preset::PaperRegret,
+                PaperPreset::WeakerAdversary => Preset::WeakerAdversary,
+            }),
+            ..PlanRequest::new(self.setting.dimension, self.setting.horizon)
+        };
+        let failed = |error| ExperimentError::Plan { algorithm: algorithm.label().into(), error };
+        let planned = plan(&request.check().map_err(failed)?).map_err(failed)?;
+        let task = planned.task();
+        let smallest_batch = task.mechanism().schedule().smallest_batch();
+        let policy =
+            PolicyConfig { selection: self.selection(), smallest_batch, ..PolicyConfig::default() };
+        let policy = policy.check().map_err(|error| self.protocol(error))?;
+        let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
+            .map_err(|error| self.protocol(error))?;
+        Ok((task, planned.paper))
+    }
+
+    /// Flip probability from the local epsilon by the paper's Prop. 1, m = 1.
+    fn by_proposition_1(&self) -> Result<TaskConfig, ExperimentError> {
+        let epsilon = match self.algorithm.local_epsilon {
+            Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) => Some(epsilon),
+            _ => self.setting.local_epsilon,
+        };
+        let epsilon =
+            epsilon.ok_or_else(|| self.needs("a local epsilon for the paper's Prop. 1"))?;
+        let randomizer = Randomizer::proposition_1(self.setting.dimension, 1, epsilon)
+            .map_err(|error| self.privacy(error))?;
+        let size = self.batch_size().unwrap_or(SMALLEST_BATCH);
+        let task = || {
+            let flip = FlipProbability::from_keep(1.0 - randomizer.flip)?;
+            let mechanism = MechanismConfig {
+                dimension: self.setting.dimension,
+                context_bound: 1.0,
+                schedule: Schedule::growing(size, 1.0, self.setting.horizon, 1, flip)?,
+                grace: 0,
+                central_delta: self.delta,
+                participations: 1,
+                honest_fraction: 1.0,
+            };
+            let policy = PolicyConfig { selection: self.selection(), ..PolicyConfig::default() };
+            TaskConfig::new(mechanism.check()?, Learner::default(), policy.check()?)
+        };
+        task().map_err(|error| self.protocol(error))
+    }
+
+    fn learner(&self, planned: LearnerConfig) -> LearnerConfig {
+        let calibrated = LearnerConfig::default().confidence;
+        let confidence = match self.algorithm.width {
+            WidthMode::Calibrated => calibrated,
+            WidthMode::Proven => Confidence::Proven {},
+            WidthMode::Paper => Confidence::Paper { ridge: (self.setting.horizon as f64).sqrt() },
+        };
+        let update = match self.algorithm.name {
+            AlgorithmName::SblbFixed => UpdateRule::EveryBatch {},
+            _ => planned.update,
+        };
+        let learner = LearnerConfig { confidence, update, ..planned };
+        with_exploration(learner, self.algorithm.exploration)
+    }
+}

@@ -1,0 +1,50 @@
+//! `incrowd-lab audit`: the real code passes, and at d = 1, l = 50 the lower bound is at least half of the certificate.
+
+use std::process::{Command, Output};
+
+fn incrowd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_incrowd-lab")).args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_real_code_passes_and_the_certificate_is_not_far_above_the_attack() {
+    let arguments = [
+        "audit",
+        "--dimension",
+        "1",
+        "--keep",
+        "0.8",
+        "--batch-size",
+        "50",
+        "--runs",
+        "400000",
+        "--output",
+        "json",
+    ];
+    let output = incrowd(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for side in ["local", "central"] {
+        let number = |key: &str| report[side][key].as_f64().unwrap();
+        let (lower, exact, certified) =
+            (number("lower"), number("exact_for_pair"), number("certified"));
+        assert!(lower <= exact && exact <= certified, "{side}: {lower} {exact} {certified}");
+        assert!(lower >= certified / 2.0, "{side}: {lower} {certified}");
+    }
+}
+
+#[test]
+fn bad_input_is_exit_code_2_and_names_the_rule() {
+    for (arguments, message) in [
+        (&["--keep", "1"][..], "keep is 1, must be above"),
+        (&["--delta", "0"], "delta is 0, must be above 0"),
+        (&["--batch-size", "0"], "batch_size is 0, must be at least 1"),
+        (&["--dimension", "21"], "dimension is 21, must be from 1 to 20"),
+        (&["--runs", "10"], "runs are 10, must be from 1000"),
+    ] {
+        let output = incrowd(&[&["audit"], arguments].concat());
+        let text = String::from_utf8_lossy(&output.stderr).to_string();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(message), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Every algorithm with coins from a seed, each with what it may see written in its types.
+//!
+//! - [`Sblb`] is the product: real device, real batch, real bandit.
+//! - A [`Crowd`] is what stands between people and a server nobody trusts: raw data go in, a noisy
+//!   [`Release`] comes out, and the server takes nothing but releases.
+//! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
+
+mod crowd;
+mod guarantee;
+mod linucb;
+mod sblb;
+mod tree;
+mod trusted;
+mod untrusted;
+
+pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, GaussianNoise, Release};
+pub use guarantee::Guarantee;
+pub use linucb::LinUcb;
+pub use sblb::{Devices, Path, Sblb};
+pub use tree::Tree;
+pub use trusted::{Trusted, TrustedServer};
+pub use untrusted::Untrusted;
+
+use incrowd_device::Chooser;
+use incrowd_protocol::{Model, Selection};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+
+use crate::{Algorithm, Choice, Progress, SimulationError, environment::draw::index};
+
+/// A generator of its own for each purpose of a run. The environment may have the same seed, so it has stream 0 for itself.
+pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    rng
+}
+
+/// The device's side of a rival: the same choice as in the product.
+pub(crate) struct Player {
+    chooser: Chooser,
+    selection: Selection,
+    pub dimension: usize,
+    model: Option<Model>,
+    rng: ChaCha8Rng,
+}
+
+impl Player {
+    pub fn new(dimension: usize, selection: Selection, seed: u64) -> Self {
+        let chooser = Chooser::new(dimension);
+        Self { chooser, selection, dimension, model: None, rng: stream(seed, 1) }
+    }
+
+    pub fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        let arms = arms.chunks_exact(self.dimension);
+        let model = self.model.as_ref();
+        Ok(Choice::Arm(self.chooser.choose(model, self.selection, arms, &mut self.rng)?))
+    }
+
+    /// Takes a new model, if there is one.
+    pub fn take(&mut self, model: Option<Model>) {
+        if model.is_some() {
+            self.model = model;
+        }
+    }
+}
+
+/// A uniformly random arm.
+pub struct Random {
+    dimension: usize,
+    rng: ChaCha8Rng,
+}
+
+impl Random {
+    /// For arms with this many features.
+    pub fn new(dimension: usize, seed: u64) -> Self {
+        Self { dimension, rng: stream(seed, 1) }
+    }
+}
+
+impl Algorithm for Random {
+    fn dimension(&self) -> Option<usize> {
+        Some(self.dimension)
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        Ok(Choice::Arm(index(&mut self.rng, arms.len() / self.dimension)))
+    }
+
+    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// The best arm, always.
+pub struct Oracle;
+
+impl Algorithm for Oracle {
+    fn dimension(&self) -> Option<usize> {
+        None
+    }
+
+    fn choose(&mut self, _: &[f64]) -> Result<Choice, SimulationError> {
+        Ok(Choice::Best)
+    }
+
+    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}
