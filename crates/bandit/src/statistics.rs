@@ -1,8 +1,5 @@
-use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, Round, triangle};
+use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, QUANTISATION, Round, triangle};
 use serde::{Deserialize, Serialize};
-
-/// Largest bias of a debiased coordinate, times c: what rounding the thresholds costs (`docs/formats.md`, Coins).
-const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
 
 /// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be written down and resumed, bit for bit
 /// (with `serde_json`, switch on its feature `float_roundtrip`: by default it may read a float one bit off).

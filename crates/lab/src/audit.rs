@@ -13,6 +13,7 @@
 use std::{panic, sync::Arc, thread};
 
 use incrowd_device::DeviceError;
+use incrowd_privacy::numeric::slack;
 use incrowd_protocol::{
     FlipProbability, Learner, Mechanism, MechanismConfig, Policy, ProtocolError, Round, Stage,
     TaskConfig,
@@ -34,8 +35,6 @@ use subject::Subject;
 
 /// One of this many runs is for the pilot that chooses the event.
 const PILOT_SHARE: u64 = 8;
-/// Relative margin on exact values, above their rounding.
-const EXACT_SLACK: f64 = 1e-9;
 
 /// The unchecked form of an [`Audit`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -354,7 +353,7 @@ impl Audit {
         pair: &Pair,
         others: Option<Input>,
     ) -> Side {
-        let above = |value: f64| value > certified * (1.0 + EXACT_SLACK) + EXACT_SLACK;
+        let above = |value: f64| value > certified * (1.0 + slack::ROUNDING) + slack::ROUNDING;
         Side {
             certified,
             lower,

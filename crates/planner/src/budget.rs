@@ -6,6 +6,7 @@ use incrowd_privacy::{
     PrivacyError,
     central::{Setting, approx_epsilon},
     local,
+    numeric::{Ends, bisect, halvings},
 };
 use libm::{exp, floor, log, sqrt};
 
@@ -229,12 +230,8 @@ fn inflation(bits: u32, keep: f64) -> f64 {
 
 /// The largest rho for which D_alpha <= alpha rho gives (epsilon, delta).
 fn rho(epsilon: f64, delta: f64) -> f64 {
-    let (mut low, mut high) = (-60.0, 12.0);
-    for _ in 0..80 {
-        let middle = f64::midpoint(low, high);
-        if gaussian_epsilon(exp(middle), delta) <= epsilon { low = middle } else { high = middle }
-    }
-    exp(low)
+    let fits = |exponent: f64| gaussian_epsilon(exp(exponent), delta) <= epsilon;
+    exp(bisect(Ends { holds: -60.0, fails: 12.0 }, halvings(80), fits).holds)
 }
 
 /// The smallest epsilon over a grid of orders.

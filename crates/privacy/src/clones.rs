@@ -15,16 +15,21 @@
 //! Y_N the mean of N fair signs. It falls with N: the mean of N+1 signs is a conditional expectation of the mean of N of them, and
 //! the function is convex (Jensen). So N may be rounded down, and a batch may be taken as smaller than it is.
 
-use libm::{exp, expm1, floor, lgamma, log, log1p, sqrt, tanh};
+use libm::{exp, expm1, floor, log, sqrt, tanh};
 
-use crate::{PrivacyError, numeric::up};
+use crate::{
+    PrivacyError,
+    numeric::{Binomial, Upper, slack, up},
+};
 
 /// Relative share of delta that is given away to the tails of C, which are counted as certain loss.
 const TAIL_SHARE: f64 = 1e-8;
-/// Added to every divergence, relatively: far above the error of its float operations. Costs about 1e-5 of an epsilon.
-const DIVERGENCE_SLACK: f64 = 1e-4;
 /// How far below delta, relatively, the divergence at the epsilon that is found may be.
 const SEARCH: f64 = 1e-8;
+/// Ends that differ by less, relatively, are not narrowed further.
+const NARROW: f64 = 1e-11;
+/// What [`delta_upper`] leaves out of the law of C on each side: far below every delta of interest.
+const SMALLEST_DELTA: f64 = 1e-40;
 /// Relative width of the ranges of N that are treated as their lower end.
 const RANGE: f64 = 2e-5;
 /// Larger batches are treated as of this size, which is sound.
@@ -68,8 +73,8 @@ pub fn delta_upper(
     if epsilon_local > LARGEST_LOCAL {
         return Ok(up(-expm1(epsilon_central - epsilon_local)).min(1.0));
     }
-    let clones = Clones::new(epsilon_local, batch_size, 1e-40);
-    Ok(clones.divergence(epsilon_central).min(1.0))
+    let clones = Clones::new(epsilon_local, batch_size, SMALLEST_DELTA);
+    Ok(clones.divergence(epsilon_central).min(1.0).value())
 }
 
 fn check(epsilon_local: f64, batch_size: u64) -> Result<(), PrivacyError> {
@@ -88,14 +93,14 @@ struct Clones {
     /// (N, probability).
     ranges: Vec<(u64, f64)>,
     /// Probability of every N outside the ranges.
-    truncated: f64,
+    truncated: Upper,
 }
 
 impl Clones {
     /// Leaves out at most `tail` of the law of C on each side.
     fn new(epsilon_local: f64, batch_size: u64, tail: f64) -> Self {
         let others = batch_size.min(LARGEST_BATCH) - 1;
-        let law = Binomial { trials: others, yes: exp(-epsilon_local), no: -expm1(-epsilon_local) };
+        let law = Binomial::complementary(others, exp(-epsilon_local), -expm1(-epsilon_local));
         let (first, below) = law.cut(tail);
         let (last, above) = law.mirrored().cut(tail);
         let last = (others - last).max(first);
@@ -109,13 +114,13 @@ impl Clones {
                     end = count + 1 + (count as f64 * RANGE) as u64;
                 }
             }
-            mass *= (others - count) as f64 * law.yes / ((count + 1) as f64 * law.no);
+            mass *= law.ratio(count);
         }
         Self { epsilon_local, ranges, truncated: below + above }
     }
 
-    /// An upper bound on H(epsilon).
-    fn divergence(&self, epsilon: f64) -> f64 {
+    /// H(epsilon).
+    fn divergence(&self, epsilon: f64) -> Upper {
         let (a, gap) = (tanh(self.epsilon_local / 2.0), self.epsilon_local - epsilon);
         // (1 - tau)/2, without the difference of two numbers close to one.
         let below_one = exp(-epsilon) * -expm1(-gap)
@@ -124,12 +129,12 @@ impl Clones {
         let factor = 2.0 * a * (1.0 + exp(epsilon));
         let one = |n: u64| (factor * shortfall(n, n as f64 * share) / n as f64).min(1.0);
         let sum: f64 = self.ranges.iter().map(|&(n, mass)| mass * one(n)).sum();
-        (sum + self.truncated) * (1.0 + DIVERGENCE_SLACK) + f64::MIN_POSITIVE
+        Upper::raised(sum + self.truncated.value(), slack::CLONES)
     }
 
     /// An epsilon with H(epsilon) <= delta, and not much larger than the smallest. Regula falsi (Illinois) on ln H, close to a parabola.
     fn smallest_epsilon(&self, delta: f64) -> f64 {
-        let value = |epsilon: f64| log(self.divergence(epsilon) / delta).max(-40.0);
+        let value = |epsilon: f64| log(self.divergence(epsilon).value() / delta).max(-40.0);
         let (mut low, mut high) = (0.0, self.epsilon_local);
         let (mut pull_low, mut pull_high) = (value(low), value(high));
         if pull_low <= 0.0 {
@@ -149,7 +154,7 @@ impl Clones {
                 (high, pull_high) = (next, at_next);
                 pull_low *= if was_low == Some(false) { 0.5 } else { 1.0 };
             }
-            if high - low <= 1e-11 * high || (!is_low && at_next > -SEARCH) {
+            if high - low <= NARROW * high || (!is_low && at_next > -SEARCH) {
                 break;
             }
             was_low = Some(is_low);
@@ -168,7 +173,7 @@ impl Clones {
 
 /// E (x - X)_+ for X ~ Bin(n, 1/2) and 0 <= x <= n/2, rounded up: a sum of positive terms, with a geometric bound on its rest.
 fn shortfall(n: u64, x: f64) -> f64 {
-    let law = Binomial { trials: n, yes: 0.5, no: 0.5 };
+    let law = Binomial::new(n, 0.5);
     let mut count = floor(x) as u64;
     let mut mass = law.point(count);
     let mut sum = mass * (x - count as f64);
@@ -181,113 +186,10 @@ fn shortfall(n: u64, x: f64) -> f64 {
             // Ratios of masses fall from here on: r/(1-r) with r = count/(n - count + 1).
             let odds = count as f64 / (n + 1 - 2 * count) as f64;
             let rest = mass * odds * (missing + 1.0 + odds);
-            if rest <= 1e-9 * sum {
+            if rest <= slack::SERIES_REST * sum {
                 return sum + rest;
             }
         }
     }
     sum
-}
-
-/// Number of successes in `trials` independent ones; `no` is 1 - `yes`, given separately because it may be tiny.
-#[derive(Clone, Copy)]
-pub(crate) struct Binomial {
-    pub(crate) trials: u64,
-    pub(crate) yes: f64,
-    pub(crate) no: f64,
-}
-
-impl Binomial {
-    fn mirrored(self) -> Self {
-        Self { trials: self.trials, yes: self.no, no: self.yes }
-    }
-
-    /// P(X = count), to about 1e-13 relatively at any size.
-    ///
-    /// # Reference
-    /// Loader 2000, *Fast and accurate computation of binomial probabilities*.
-    pub(crate) fn point(self, count: u64) -> f64 {
-        let (n, x, y) = (self.trials as f64, count as f64, (self.trials - count) as f64);
-        if count == 0 {
-            return exp(n * logarithm(self.no, self.yes));
-        }
-        if count == self.trials {
-            return exp(n * logarithm(self.yes, self.no));
-        }
-        let deviance = deviance(x, n * self.yes) + deviance(y, n * self.no);
-        let stirling = stirling_error(n) - stirling_error(x) - stirling_error(y);
-        exp(stirling - deviance) * sqrt(n / (std::f64::consts::TAU * x * y))
-    }
-
-    /// P(X <= count), rounded up. Meant for the lower tail; right everywhere.
-    fn at_most(self, count: u64) -> f64 {
-        let (mut at, mut mass) = (count, self.point(count));
-        let mut sum = mass;
-        while at > 0 {
-            let ratio = at as f64 * self.no / ((self.trials - at + 1) as f64 * self.yes);
-            if ratio < 1.0 && mass * ratio / (1.0 - ratio) <= 1e-9 * sum {
-                sum += mass * ratio / (1.0 - ratio);
-                break;
-            }
-            mass *= ratio;
-            at -= 1;
-            sum += mass;
-        }
-        (sum * (1.0 + 1e-9)).min(1.0)
-    }
-
-    /// The largest count up to the mean with P(X < count) <= tail, and that probability.
-    fn cut(self, tail: f64) -> (u64, f64) {
-        let (mut low, mut high) = (0, floor(self.trials as f64 * self.yes) as u64);
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if self.at_most(middle - 1) <= tail { low = middle } else { high = middle - 1 }
-        }
-        (low, if low == 0 { 0.0 } else { self.at_most(low - 1) })
-    }
-}
-
-/// P(Bin(`trials`, `probability`) <= `count`), rounded up: what the truncated tails above are computed with.
-pub fn binomial_at_most_upper(
-    trials: u64,
-    probability: f64,
-    count: u64,
-) -> Result<f64, PrivacyError> {
-    if !(probability > 0.0 && probability < 1.0) {
-        return Err(PrivacyError::Keep(probability));
-    }
-    let law = Binomial { trials, yes: probability, no: 1.0 - probability };
-    Ok(if count >= trials { 1.0 } else { law.at_most(count) })
-}
-
-/// ln(a) where a + b = 1.
-fn logarithm(a: f64, b: f64) -> f64 {
-    if b < 0.5 { log1p(-b) } else { log(a) }
-}
-
-/// x ln(x/mean) + mean - x.
-fn deviance(x: f64, mean: f64) -> f64 {
-    let v = (x - mean) / (x + mean);
-    if v.abs() >= 0.1 {
-        return x * log(x / mean) + mean - x;
-    }
-    let (mut sum, mut power) = ((x - mean) * v, 2.0 * x * v);
-    for j in 1..100 {
-        power *= v * v;
-        sum += power / f64::from(2 * j + 1);
-        if power.abs() <= 1e-17 * sum.abs() {
-            break;
-        }
-    }
-    sum
-}
-
-/// ln x! - ln(sqrt(2 pi x) (x/e)^x).
-fn stirling_error(x: f64) -> f64 {
-    if x < 16.0 {
-        return lgamma(x + 1.0) - (x + 0.5) * log(x) + x - 0.5 * log(std::f64::consts::TAU);
-    }
-    let s = 1.0 / (x * x);
-    let series = 1.0 / 1260.0 - s * (1.0 / 1680.0 - s / 1188.0);
-    (1.0 / 12.0 - s * (1.0 / 360.0 - s * series)) / x
 }

@@ -4,12 +4,17 @@
 
 use libm::{exp, expm1, log, log1p, sqrt};
 
-use crate::{PrivacyError, clones::Binomial, numeric::up};
+use crate::{
+    PrivacyError,
+    numeric::{Binomial, Ends, Upper, bisect, relative, slack, up},
+};
 
 /// Beyond it only the closed forms are tried.
 const MOST_EXACT: u32 = 100_000;
-/// Added to every divergence, relatively: far above the error of its float operations.
-const DIVERGENCE_SLACK: f64 = 1e-9;
+/// Smaller deltas of one report are not tried: floats end soon below.
+const SMALLEST_DELTA: f64 = 1e-280;
+/// How far above the smallest epsilon the search may stop, relatively.
+const SEARCH: f64 = 1e-12;
 
 /// An upper bound on the epsilon, at `delta_total`, of `times` releases that are (`epsilon`, `delta`)-DP each: the smallest of basic,
 /// advanced and optimal composition. `delta` and `delta_total` may be zero.
@@ -65,36 +70,30 @@ fn advanced(epsilon: f64, k: f64, slack: f64) -> f64 {
     sqrt(2.0 * k * log(1.0 / slack)) * epsilon + k * epsilon * expm1(epsilon)
 }
 
-/// The smallest epsilon at which k-fold randomized response has divergence `slack`, at most `limit`.
+/// The smallest epsilon at which k-fold randomized response has divergence `delta`, at most `limit`.
 ///
 /// # Reference
 /// Kairouz, Oh, Viswanath 2015: every (epsilon, delta)-DP release is a function of randomized response that fails with probability
 /// delta, so k of them are a function of k of those. Their loss is (k - 2j) epsilon with probability Bin(k, 1/(1+e^epsilon))(j).
-fn optimal(epsilon: f64, times: u32, slack: f64, limit: f64) -> f64 {
+fn optimal(epsilon: f64, times: u32, delta: f64, limit: f64) -> f64 {
     let odds = exp(-epsilon);
-    let lies =
-        Binomial { trials: u64::from(times), yes: odds / (1.0 + odds), no: 1.0 / (1.0 + odds) };
+    let lies = Binomial::complementary(u64::from(times), odds / (1.0 + odds), 1.0 / (1.0 + odds));
     let losses: Vec<(f64, f64)> = (0..=times / 2)
         .map(|j| (f64::from(times - j) - f64::from(j), lies.point(u64::from(j))))
         .map(|(net, mass)| (net * epsilon, mass))
         .collect();
-    let divergence = |at: f64| -> f64 {
+    let is_enough = |at: f64| {
         let positive = losses.iter().take_while(|loss| loss.0 > at);
-        positive.map(|&(loss, mass)| mass * -expm1(at - loss)).sum::<f64>()
-            * (1.0 + DIVERGENCE_SLACK)
+        let divergence = positive.map(|&(loss, mass)| mass * -expm1(at - loss)).sum();
+        Upper::of(divergence).is_at_most(delta)
     };
-    let (mut low, mut high) = (0.0, limit);
-    if divergence(high) > slack {
+    if !is_enough(limit) {
         return f64::INFINITY;
     }
-    if divergence(low) <= slack {
-        return low;
+    if is_enough(0.0) {
+        return 0.0;
     }
-    while high - low > 1e-12 * high {
-        let middle = f64::midpoint(low, high);
-        if divergence(middle) <= slack { high = middle } else { low = middle }
-    }
-    high
+    bisect(Ends { holds: limit, fails: 0.0 }, relative(SEARCH), is_enough).holds
 }
 
 /// The smallest composed epsilon of `times` releases over a small grid of deltas for each: `epsilon_at` gives the epsilon of one
@@ -114,7 +113,7 @@ pub fn best_for(
         return epsilon_at(delta_total);
     }
     let mut best = f64::INFINITY;
-    for share in [1.0 - 1e-12, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.03] {
+    for share in [1.0 - slack::PRODUCT, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.03] {
         let delta = share * delta_total / f64::from(times);
         best = best.min(compose(epsilon_at(delta)?, delta, times, delta_total)?);
     }
@@ -149,13 +148,15 @@ pub fn same_batch(
         }
         // `most` falls with delta, so the largest solution lies below it; a tenth less ends the approach soon, and hardly changes epsilon.
         delta = 0.9 * most;
-        if delta < 1e-280 {
+        if delta < SMALLEST_DELTA {
             break;
         }
     }
     Err(PrivacyError::OutsideRegime {
         theorem: "group privacy",
-        condition: format!("{reports} reports in one batch need a delta per report below 1e-280"),
+        condition: format!(
+            "{reports} reports in one batch need a delta per report below {SMALLEST_DELTA:e}"
+        ),
     })
 }
 

@@ -1,11 +1,12 @@
 //! Local privacy of one report: adversary (a), on the wire. Proofs: `docs/privacy-proofs.md`, section 1.
 
+use incrowd_protocol::QUANTISATION;
 use libm::{atanh, log, log1p, sqrt};
 
-use crate::{Bound, BoundName, PrivacyError, numeric::up};
-
-/// Largest shift of a value v by rounding a threshold, times c (`docs/formats.md`, Coins).
-const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
+use crate::{
+    Bound, BoundName, PrivacyError,
+    numeric::{Ends, try_bisect, up, whole},
+};
 
 /// The rule for a dimension.
 pub fn check_dimension(dimension: u32) -> Result<(), PrivacyError> {
@@ -60,26 +61,20 @@ pub fn largest_keep(dimension: u32, bits: u32, epsilon_local: f64) -> Result<f64
         return Err(PrivacyError::EpsilonLocal(epsilon_local));
     }
     check(dimension, bits, 0.5)?;
-    let unit = 1.0 / f64::from(1u32 << 30);
-    let (mut low, mut high) = (0u32, (1u32 << 30) - 1);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        let epsilon = certify(dimension, bits, f64::from(middle) * unit)?.epsilon;
-        if epsilon <= epsilon_local {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    if low == 0 {
-        let smallest = certify(dimension, bits, unit)?.epsilon;
+    let certified = |steps: u64| certify(dimension, bits, steps as f64 * QUANTISATION);
+    let steps = try_bisect(Ends { holds: 0, fails: 1 << 30 }, whole, |steps| {
+        Ok(certified(steps)?.epsilon <= epsilon_local)
+    })?
+    .holds;
+    if steps == 0 {
+        let smallest = certified(1)?.epsilon;
         return Err(PrivacyError::EpsilonLocalTooSmall {
             epsilon: epsilon_local,
             dimension,
             smallest,
         });
     }
-    Ok(f64::from(low) * unit)
+    Ok(steps as f64 * QUANTISATION)
 }
 
 /// D = d(d+3)/2, as a float.

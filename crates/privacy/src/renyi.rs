@@ -2,15 +2,18 @@
 
 use libm::log;
 
+use crate::numeric::Upper;
+
 /// Epsilon at `delta` of two laws with this Renyi divergence of this order.
 pub fn epsilon_upper(divergence: f64, order: f64, delta: f64) -> f64 {
-    let divergence = divergence * (1.0 + 1e-9);
+    let divergence = Upper::of(divergence).value();
     let epsilon =
         divergence + log((order - 1.0) / order) - (log(delta) + log(order)) / (order - 1.0);
     if epsilon.is_nan() { f64::INFINITY } else { epsilon.max(0.0) }
 }
 
-/// The smallest first component of `at` over ln(alpha - 1), by golden section, for orders from 1.05 to a million.
+/// The smallest first component of `at` over ln(alpha - 1), by golden section, for orders from 1.05
+/// to a million.
 pub fn best_exponent(at: impl Fn(f64) -> (f64, f64)) -> (f64, f64) {
     const RATIO: f64 = 0.618_033_988_749_894_8;
     let (mut low, mut high) = (log(0.05), log(1e6));

@@ -37,6 +37,10 @@ pub use schedule::{MAX_BITS, Round, Schedule, Stage};
 pub use sums::BatchSums;
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
 
+/// Largest shift of a coordinate's value by rounding the thresholds of its coins, times c (`docs/formats.md`, Coins). What a device rounds, guarantees and
+/// confidence widths account for.
+pub const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
+
 /// Number of coordinates of a report in dimension `d`: D = d(d+3)/2, d for the moment and d(d+1)/2 for the Gram matrix.
 pub const fn coordinates(dimension: usize) -> usize {
     dimension * (dimension + 3) / 2

@@ -3,15 +3,15 @@
 //! Unlike certificates these are lower bounds on an epsilon, and statistical ones: each is wrong with at most the failure
 //! probability the caller states.
 
-use incrowd_privacy::numeric::up;
-use libm::{exp, lgamma, log, log1p};
+use incrowd_privacy::numeric::{Binomial, Ends, Lower, bisect, relative, slack};
+use libm::{exp, log};
 use thiserror::Error;
 
 /// The most trials these functions answer for: with more, the arithmetic would need a wider margin.
 pub const MAX_TRIALS: u64 = 1_000_000_000;
 
-/// Relative margin on a failure probability, above the error of `lgamma` at [`MAX_TRIALS`].
-const TAIL_SLACK: f64 = 1e-4;
+/// How far below the largest valid probability the search may stop, relatively.
+const SEARCH: f64 = 1e-13;
 
 /// A rule for the numbers of an estimate that is violated.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
@@ -41,24 +41,23 @@ pub fn binomial_lower(
     failure_probability: f64,
 ) -> Result<f64, EstimateError> {
     check(successes, trials, failure_probability)?;
-    let target = log(failure_probability * (1.0 - TAIL_SLACK));
+    Ok(lower(successes, trials, failure_probability).value())
+}
+
+/// The lower end for numbers that are checked.
+fn lower(successes: u64, trials: u64, failure_probability: f64) -> Lower {
     if successes == 0 {
-        return Ok(0.0);
+        return Lower::ZERO;
     }
+    let target = log(failure_probability * (1.0 - slack::LN_GAMMA));
     if successes == trials {
-        return Ok(down(exp(target / trials as f64)));
+        return Lower::of(exp(target / trials as f64));
     }
     // The tail grows with p, and at p = successes / trials it is at least 1/2, for the median of X is its mean there.
-    let (mut low, mut high) = (0.0, successes as f64 / trials as f64);
-    while high - low > high * 1e-13 {
-        let middle = f64::midpoint(low, high);
-        if log_upper_tail(successes, trials, middle) <= target {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    Ok(down(low).max(0.0))
+    let is_rare = |p: f64| Binomial::new(trials, p).ln_at_least(successes) <= target;
+    let mean = successes as f64 / trials as f64;
+    let p = bisect(Ends { holds: 0.0, fails: mean }, relative(SEARCH), is_rare).holds;
+    Lower::of(p).max(0.0)
 }
 
 /// Upper end of the exact one-sided interval for a probability: below the truth with at most `failure_probability`.
@@ -71,8 +70,7 @@ pub fn binomial_upper(
     failure_probability: f64,
 ) -> Result<f64, EstimateError> {
     check(successes, trials, failure_probability)?;
-    let failures = binomial_lower(trials - successes, trials, failure_probability)?;
-    Ok(up(1.0 - failures).min(1.0))
+    Ok(lower(trials - successes, trials, failure_probability).complement().value())
 }
 
 /// A lower bound on the epsilon of every (epsilon, `delta`) claim that holds for the pair: an event that was fixed beforehand was hit `p_hits` times in
@@ -96,12 +94,7 @@ pub fn epsilon_lower(
     let p = binomial_lower(p_hits, p_trials, each)? - delta;
     let q = binomial_upper(q_hits, q_trials, each)?;
     // The margin covers the rounding of the difference, the quotient and the logarithm.
-    Ok(if p > q { (log(down(p) / q) - 1e-9).max(0.0) } else { 0.0 })
-}
-
-/// `value`, rounded down.
-fn down(value: f64) -> f64 {
-    value * (1.0 - 1e-9) - f64::MIN_POSITIVE
+    Ok(if p > q { (log(Lower::of(p).value() / q) - slack::ROUNDING).max(0.0) } else { 0.0 })
 }
 
 fn check(successes: u64, trials: u64, failure_probability: f64) -> Result<(), EstimateError> {
@@ -115,27 +108,6 @@ fn check(successes: u64, trials: u64, failure_probability: f64) -> Result<(), Es
         return Err(EstimateError::FailureProbability(failure_probability));
     }
     Ok(())
-}
-
-/// ln P(X >= k), rounded up, for 0 < k < n and 0 < p <= k/n: then the terms fall from k on.
-fn log_upper_tail(k: u64, n: u64, p: f64) -> f64 {
-    let (count, trials) = (k as f64, n as f64);
-    let choose = lgamma(trials + 1.0) - lgamma(count + 1.0) - lgamma(trials - count + 1.0);
-    let first = choose + count * log(p) + (trials - count) * log1p(-p);
-    let odds = p / (1.0 - p);
-    let (mut term, mut sum, mut i) = (1.0, 1.0, count);
-    while i < trials {
-        let ratio = (trials - i) / (i + 1.0) * odds;
-        term *= ratio;
-        sum += term;
-        i += 1.0;
-        if term < sum * 1e-12 {
-            // What is left falls at least as fast as a geometric series.
-            sum += if ratio < 1.0 { term * ratio / (1.0 - ratio) } else { term * (trials - i) };
-            break;
-        }
-    }
-    first + log(sum)
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! Exact laws of reports and of sums, coordinate by coordinate: coordinates are independent given the inputs.
+//!
+//! The laws are not those of `incrowd_privacy::numeric`, on purpose: an audit must not inherit an error of the certificate.
+
+use incrowd_privacy::numeric::{Ends, bisect, halvings};
 
 /// Log ratios are cut here, so that a coordinate that tells everything does not drown in infinities.
 const LARGEST_LOG_RATIO: f64 = 50.0;
@@ -152,12 +156,9 @@ fn smallest_epsilon(joint: &[(f64, f64)], delta: f64) -> f64 {
     if excess(0.0) <= delta {
         return 0.0;
     }
-    let (mut low, mut high) = (0.0, LARGEST_LOG_RATIO);
-    for _ in 0..50 {
-        let middle = f64::midpoint(low, high);
-        if excess(middle) > delta { low = middle } else { high = middle }
-    }
-    low
+    // The end at which delta is still exceeded: an attack's epsilon is rounded down.
+    let ends = Ends { holds: LARGEST_LOG_RATIO, fails: 0.0 };
+    bisect(ends, halvings(50), |epsilon| excess(epsilon) <= delta).fails
 }
 
 fn convolve(a: &[f64], b: &[f64]) -> Vec<f64> {

@@ -7,7 +7,10 @@ mod choice;
 mod regret;
 
 pub use choice::{Choice, corollary_1, corollary_2, remark_2, remark_2_printed_rate};
-use incrowd_privacy::{PrivacyError, local};
+use incrowd_privacy::{
+    PrivacyError, local,
+    numeric::{Ends, bisect, whole},
+};
 use libm::{expm1, log, sqrt, tanh};
 pub use regret::{Learning, Regret, RegretCase, fixed_schedule_regret, theorem_2};
 
@@ -268,10 +271,5 @@ fn smallest(theorem: &'static str, holds: impl Fn(u64) -> bool) -> Result<u64, P
         }
         high *= 2;
     }
-    let mut low = high / 2;
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if holds(middle) { high = middle } else { low = middle }
-    }
-    Ok(high)
+    Ok(bisect(Ends { holds: high, fails: high / 2 }, whole, holds).holds)
 }

@@ -1,6 +1,6 @@
 //! The worst split of the others' bits into those that lean up and those that lean down. Proof: `docs/privacy-proofs.md`, section 2.
 
-use crate::numeric::Pmf;
+use crate::numeric::{Binomial, Pmf};
 
 /// How much above the unanimous others' kappa an interval may be before it is split.
 const SLACK: f64 = 0.01;
@@ -18,8 +18,8 @@ pub(super) fn worst_kappa(
 ) -> Option<f64> {
     let (up, down) = (f64::midpoint(1.0, keep), f64::midpoint(1.0, -keep));
     let of = |low: u64, high: u64| {
-        let sums = Pmf::binomial(bits - high, down);
-        kappa(&if low == 0 { sums } else { sums.convolve(&Pmf::binomial(low, up)) })
+        let sums = Binomial::new(bits - high, down).pmf();
+        kappa(&if low == 0 { sums } else { sums.convolve(&Binomial::new(low, up).pmf()) })
     };
     let mut worst = of(0, 0)?;
     // A convolution takes time quadratic in the window, so large batches get a coarser cover: 1% up to 10,000 bits, 6% at a million.

@@ -1,10 +1,8 @@
 //! kappa: the largest Renyi divergence of a sum between two values of one person, per squared difference. Proof: `docs/privacy-proofs.md`, section 3.
 
-use crate::numeric::{Pmf, SMALLEST_TAIL};
+use std::ops::Range;
 
-/// Differences of likelihoods are computed to 4e-16; where the largest is above [`SMALLEST_DIFFERENCE`], kappa is off by less than this share.
-const RELATIVE_ERROR: f64 = 1e-6;
-const SMALLEST_DIFFERENCE: f64 = 1e-8;
+use crate::numeric::{Pmf, Upper, slack, special::power_excess_upper};
 
 /// How finely an order is looked at; every effort gives a valid bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +33,7 @@ impl Laws {
         let ends = (0..m).flat_map(|cell| [(cell, cell + 1), (cell + 1, cell)]);
         let cells: Vec<Groups> =
             ends.map(|(end, other)| Groups::new(laws[end], laws[other], groups)).collect();
-        if cells.iter().any(|groups| groups.largest_difference() < SMALLEST_DIFFERENCE) {
+        if cells.iter().any(|groups| groups.largest_difference() < slack::SMALLEST_DIFFERENCE) {
             return None;
         }
         let sides = (0..=m).flat_map(|fixed| {
@@ -57,7 +55,7 @@ impl Laws {
                 worst = worst.max(across_cells(nodes, power, effort));
             }
         }
-        let kappa = worst / (order - 1.0) * (1.0 + RELATIVE_ERROR);
+        let kappa = Upper::raised(worst / (order - 1.0), slack::KAPPA).value();
         kappa.is_finite().then_some(kappa)
     }
 }
@@ -75,28 +73,15 @@ fn grid_laws(sums: &Pmf, bits: u32, keep: f64) -> Vec<Pmf> {
 }
 
 /// Positions outside of which every law has at most `tail`; all laws are positive on it.
-fn window(laws: &[Pmf], tail: f64) -> Option<std::ops::Range<usize>> {
-    if tail < SMALLEST_TAIL {
-        return None;
-    }
+fn window(laws: &[Pmf], tail: f64) -> Option<Range<usize>> {
     let (mut low, mut high) = (usize::MAX, 0);
-    let half = tail / 2.0 * (1.0 - 1e-6);
     for law in laws {
-        let mut mass = 0.0;
-        let first = law.values.iter().position(|value| {
-            mass += value;
-            mass > half
-        })?;
-        mass = 0.0;
-        let last = law.values.iter().rposition(|value| {
-            mass += value;
-            mass > half
-        })?;
-        low = low.min(first);
-        high = high.max(last);
+        let own = law.window(tail)?;
+        low = low.min(own.start);
+        high = high.max(own.end);
     }
-    let positive = laws.iter().all(|law| law.values[low..=high].iter().all(|&value| value > 0.0));
-    (low <= high && positive).then_some(low..high + 1)
+    let positive = laws.iter().all(|law| law.values[low..high].iter().all(|&value| value > 0.0));
+    positive.then_some(low..high)
 }
 
 /// Points of a window with weight w and relative difference y = other/end - 1, in groups of neighbours: a convex function of y is at most its chord.
@@ -156,7 +141,7 @@ impl Groups {
 fn within_cell(groups: &Groups, bits: u32, power: f64, effort: Effort) -> f64 {
     let width = 2.0 / f64::from(bits);
     // y is the whole difference of two neighbours, at distance `width`.
-    let node = |x: f64| (x, groups.upper(|y| excess(x / width * y, power)) / (x * x));
+    let node = |x: f64| (x, groups.upper(|y| power_excess_upper(x / width * y, power)) / (x * x));
     let value = |x: f64, curvature: f64| (curvature * x * x).ln_1p() / (x * x);
     let at_zero = power * (power - 1.0) / 2.0 * groups.upper(|y| (y / width) * (y / width));
     let nodes: Vec<(f64, f64)> =
@@ -178,26 +163,6 @@ fn within_cell(groups: &Groups, bits: u32, power: f64, effort: Effort) -> f64 {
         }
     }
     worst
-}
-
-/// (1+z)^b - 1 - b z, without cancellation; at least it.
-fn excess(z: f64, power: f64) -> f64 {
-    let size = (power.abs() + 3.0) * z.abs();
-    if size < 1e-2 {
-        let b = power;
-        let series = 1.0
-            + (b - 2.0) / 3.0
-                * z
-                * (1.0
-                    + (b - 3.0) / 4.0
-                        * z
-                        * (1.0 + (b - 4.0) / 5.0 * z * (1.0 + (b - 5.0) / 6.0 * z)));
-        b * (b - 1.0) / 2.0 * z * z * series * (1.0 + 1e-9)
-    } else {
-        let grown = (power * z.ln_1p()).exp_m1() - power * z;
-        // The rounding error of both terms, relative to their size.
-        grown + 4.0 * f64::EPSILON * (power * z).abs()
-    }
 }
 
 /// A linear function on an interval of positive numbers.
@@ -254,7 +219,8 @@ fn beyond(laws: &[&[f64]], fixed: usize, above: bool, groups: usize) -> Vec<Node
 
 /// At least ln(phi)/(v - v')^2 for v (or v') at a grid point and the other one in a cell that does not touch it: phi is convex along a cell.
 fn across_cells(nodes: &[Node], power: f64, effort: Effort) -> f64 {
-    let at = |node: &Node| (node.distance, node.groups.upper(|y| excess(y, power)).max(0.0));
+    let at =
+        |node: &Node| (node.distance, node.groups.upper(|y| power_excess_upper(y, power)).max(0.0));
     let points: Vec<(f64, f64)> = nodes.iter().map(at).collect();
     let chords = points.windows(2).map(|ends| Chord { from: ends[0], to: ends[1] });
     let largest = |chord: Chord| chord.largest(effort.pieces, |x, excess| excess.ln_1p() / (x * x));

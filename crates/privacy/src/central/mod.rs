@@ -13,7 +13,7 @@ use libm::exp;
 
 use crate::{
     Bound, BoundName, PrivacyError, clones, composition, local,
-    numeric::{self, Pmf, up},
+    numeric::{Binomial, Pmf, Upper, up},
     renyi,
 };
 
@@ -60,8 +60,8 @@ impl Setting {
 
     /// The setting of a stage of a mechanism.
     pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Result<Self, PrivacyError> {
-        // The nearest float may be below c: take the next one.
-        let keep = stage.flip.keep().next_up();
+        // The nearest float may be below c.
+        let keep = Upper::nearest(stage.flip.keep()).value();
         Self::of_batch(
             (mechanism.dimension() as u32, stage.bits, keep),
             u64::from(stage.size),
@@ -148,7 +148,7 @@ pub fn approx_epsilon(setting: &Setting) -> Result<f64, PrivacyError> {
     if bits == 0 || setting.bits > MOST_GRID {
         return Ok(cap);
     }
-    let sums = Pmf::binomial(bits, (1.0 - setting.keep) / 2.0);
+    let sums = Binomial::new(bits, (1.0 - setting.keep) / 2.0).pmf();
     let guess = best_order(&setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
     Ok(guess.min(cap))
 }
@@ -184,8 +184,8 @@ fn blank_bits(setting: &Setting) -> Option<Pmf> {
     let times = f64::from(setting.participations) * setting.coordinates();
     let bits = setting.others.checked_mul(u64::from(setting.bits))?;
     let miss = BLANKET_SHARE * setting.delta / times;
-    let blank = numeric::binomial_lower_quantile(bits, 1.0 - setting.keep, miss);
-    (blank > 0).then(|| Pmf::binomial(blank, 0.5))
+    let blank = Binomial::new(bits, 1.0 - setting.keep).lower_quantile(miss);
+    (blank > 0).then(|| Binomial::new(blank, 0.5).pmf())
 }
 
 /// The sum of the others' bits is as bad as it can be. Proof: sections 2 and 3.
@@ -201,7 +201,7 @@ fn worst_others_kappa(setting: &Setting, order: f64) -> Option<f64> {
 
 /// The law of the others' sum when they all lean one way.
 fn unanimous(setting: &Setting) -> Option<Pmf> {
-    Some(Pmf::binomial(used_bits(setting)?, (1.0 - setting.keep) / 2.0))
+    Some(Binomial::new(used_bits(setting)?, (1.0 - setting.keep) / 2.0).pmf())
 }
 
 /// How many of the others' bits the bound over worst others uses; none where it would take too long.

@@ -1,8 +1,20 @@
-//! The arithmetic that bounds are computed with.
+//! The arithmetic behind every bound: binomial laws, special functions, searches, and how far each
+//! result may be wrong.
+//!
+//! Nothing here is about privacy; the crate that certifies other mechanisms (`incrowd-sim`,
+//! baselines and audit) uses the same code. `tests/reference/numeric.py` computes the same
+//! functions with mpmath, and the tests of this module compare to the tolerances of [`slack`].
 
+mod binomial;
+mod bisect;
+mod bound;
 mod pmf;
-mod rounding;
+pub mod slack;
+pub mod special;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use pmf::binomial_lower_quantile;
-pub use pmf::{Pmf, SMALLEST_TAIL};
-pub use rounding::{shown, up};
+pub use binomial::{Binomial, binomial_at_most_upper};
+pub use bisect::{Ends, bisect, geometric, halvings, relative, try_bisect, whole};
+pub use bound::{Lower, Upper, shown, up};
+pub use pmf::Pmf;

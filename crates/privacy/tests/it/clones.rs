@@ -2,7 +2,8 @@
 
 use incrowd_privacy::{
     PrivacyError,
-    clones::{binomial_at_most_upper, delta_upper, epsilon_upper},
+    clones::{delta_upper, epsilon_upper},
+    numeric::binomial_at_most_upper,
 };
 use serde_json::Value;
 

@@ -2,10 +2,10 @@
 
 use incrowd_privacy::{
     local::{coordinates, exact_diameter_2},
-    numeric::{Pmf, SMALLEST_TAIL, up},
+    numeric::{Binomial, slack, special::exp_excess_upper, up},
     renyi,
 };
-use libm::{exp, expm1, log1p, sqrt};
+use libm::{exp, log1p, sqrt};
 
 /// Chance of a coin.
 pub(super) const CHANCE: f64 = 0.25;
@@ -52,7 +52,7 @@ enum Rounding {
 /// Renyi divergence of all sums, from that of one sum when it is shifted by s: kappa s^2.
 fn divergence(dimension: u32, levels: u32, order: f64, kappa: f64, rounding: Rounding) -> f64 {
     let d = coordinates(dimension);
-    let steps = exact_diameter_2(dimension) * f64::from(levels) / 2.0 * (1.0 + 1e-12);
+    let steps = exact_diameter_2(dimension) * f64::from(levels) / 2.0 * (1.0 + slack::PRODUCT);
     kappa
         * match rounding {
             Rounding::Largest => (steps + sqrt(d)) * (steps + sqrt(d)),
@@ -89,15 +89,15 @@ struct Group {
 impl Shifts {
     fn new(coins: u64, levels: u32, tail: f64) -> Option<Self> {
         let reach = u64::from(levels);
-        if tail < SMALLEST_TAIL || coins < 2 * reach + 1 {
+        if coins < 2 * reach + 1 {
             return None;
         }
-        let (first, law) = Pmf::binomial_at(coins, CHANCE);
-        let (low, high) = window(&law.values, tail)?;
+        let (first, law) = Binomial::new(coins, CHANCE).pmf_with_start();
+        let window = law.window(tail)?;
         // Both the point and its shifts are possible.
-        let low = low.max(reach.saturating_sub(first) as usize);
+        let low = window.start.max(reach.saturating_sub(first) as usize);
         let last = (coins - reach).checked_sub(first)? as usize;
-        let high = high.min(last + 1);
+        let high = window.end.min(last + 1);
         if low >= high {
             return None;
         }
@@ -113,7 +113,7 @@ impl Shifts {
                 .map(move |s| Shift::new(weights, steps, reach as usize, s as usize, upward))
         };
         Some(Self {
-            outside: left_out * (1.0 + 1e-6) + tail * 1e-6,
+            outside: left_out * (1.0 + slack::LEFT_OUT) + tail * slack::LEFT_OUT,
             error: 8.0 * f64::EPSILON * (law.values.len() as f64 + 4.0 * f64::from(levels)),
             directions: [shifts(true).collect(), shifts(false).collect()],
         })
@@ -142,19 +142,6 @@ fn step(n: u64, k: u64) -> f64 {
     log1p(above / rest)
 }
 
-/// Entries outside of which there is at most `tail`.
-fn window(values: &[f64], tail: f64) -> Option<(usize, usize)> {
-    let half = tail / 2.0 * (1.0 - 1e-6);
-    let beyond = |mass: &mut f64, value: f64| {
-        *mass += value;
-        *mass > half
-    };
-    let (mut below, mut above) = (0.0, 0.0);
-    let low = values.iter().position(|&value| beyond(&mut below, value))?;
-    let high = values.iter().rposition(|&value| beyond(&mut above, value))?;
-    (low <= high).then_some((low, high + 1))
-}
-
 /// Shifts from 1 to `levels`: every small one, then in small steps.
 fn chosen(levels: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1), move |&s| {
@@ -170,7 +157,7 @@ fn between((s, at_s): (f64, f64), (t, at_t): (f64, f64)) -> f64 {
     // (a + b x)/x^2 is largest at x = -2a/b, if that lies between.
     let top = -2.0 * intercept / slope;
     let inside = t - s > 1.0 && top > s && top < t;
-    if inside { slope * slope / (-4.0 * intercept) * (1.0 + 1e-9) } else { 0.0 }
+    if inside { slope * slope / (-4.0 * intercept) * (1.0 + slack::ROUNDING) } else { 0.0 }
 }
 
 impl Shift {
@@ -205,7 +192,7 @@ impl Shift {
             let (low, high) = (power * group.low, power * group.high);
             let spread = high - low;
             let share = if spread > 0.0 { (power * group.mean - low) / spread } else { 0.0 };
-            let chord = excess(low) * (1.0 - share) + excess(high) * share;
+            let chord = exp_excess_upper(low) * (1.0 - share) + exp_excess_upper(high) * share;
             // Errors of the weights and of y, to first order and in the exponent.
             let size = low.abs().max(high.abs());
             let chord = chord * (1.0 + error * (4.0 + 2.0 * size));
@@ -214,14 +201,5 @@ impl Shift {
         let sum: f64 = self.groups.iter().map(of_group).sum();
         // What is not a number says nothing; `max` would ignore it.
         if sum.is_nan() { f64::INFINITY } else { log1p(sum.max(0.0)) }
-    }
-}
-
-/// e^z - 1 - z, convex; at least it.
-fn excess(z: f64) -> f64 {
-    if z.abs() < 1e-2 {
-        z * z / 2.0 * (1.0 + z / 3.0 * (1.0 + z / 4.0 * (1.0 + z / 5.0))) * (1.0 + 1e-8)
-    } else {
-        expm1(z) - z + 4.0 * f64::EPSILON * (z.abs() + exp(z))
     }
 }

@@ -1,6 +1,9 @@
 //! The least noise that is certified for an epsilon, and the noise that the rivals' papers print.
 
-use incrowd_privacy::{PrivacyError, local};
+use incrowd_privacy::{
+    PrivacyError, local,
+    numeric::{Ends, bisect, geometric, try_bisect},
+};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
@@ -10,6 +13,8 @@ use super::{
 
 /// How far above the least possible noise a search may stop, relatively.
 const TOLERANCE: f64 = 1e-3;
+/// The same for a single Gaussian, whose certificate takes no time.
+const GAUSSIAN_TOLERANCE: f64 = 1e-6;
 
 fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), BaselineError> {
     local::check_dimension(dimension)?;
@@ -31,7 +36,7 @@ pub fn gaussian_tree(
     check_tree(leaf_size, leaves)?;
     let with =
         |noise_std| Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-tree")
+    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-tree")
 }
 
 /// Batches with the least noise that is certified for `epsilon_central`.
@@ -42,7 +47,7 @@ pub fn gaussian_batches(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     let with = |noise_std| Baseline::GaussianBatches { dimension, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, 1e-6, "gaussian-batches")
+    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-batches")
 }
 
 /// The local Gaussian with the least noise that is certified for `epsilon_local`.
@@ -53,7 +58,7 @@ pub fn local_gaussian(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_local, delta)?;
     let with = |noise_std| Baseline::LocalGaussian { dimension, noise_std, delta };
-    least_noise(with, epsilon_local, NOISE_RANGE, 1e-6, "local-gaussian")
+    least_noise(with, epsilon_local, NOISE_RANGE, GAUSSIAN_TOLERANCE, "local-gaussian")
 }
 
 /// The shuffled Gaussian with (to a thousandth) the least noise that is certified for `epsilon_central`.
@@ -79,7 +84,7 @@ pub fn shuffled_gaussian(
 fn least_noise(
     with: impl Fn(f64) -> Baseline,
     epsilon: f64,
-    (mut low, mut high): (f64, f64),
+    (low, high): (f64, f64),
     tolerance: f64,
     rival: &'static str,
 ) -> Result<Baseline, BaselineError> {
@@ -93,11 +98,8 @@ fn least_noise(
         let most = "the largest noise_std";
         return Err(BaselineError::EpsilonCentralTooSmall { epsilon, rival, most });
     }
-    while high > low * (1.0 + tolerance) {
-        let middle = sqrt(low * high);
-        if enough(middle)? { high = middle } else { low = middle }
-    }
-    Ok(with(high))
+    let ends = Ends { holds: high, fails: low };
+    Ok(with(try_bisect(ends, geometric(tolerance), enough)?.holds))
 }
 
 /// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so there are 2g from v = -1 to v = 1.
@@ -151,11 +153,11 @@ pub fn shuffled_binomial(
         }
         gap = gap.saturating_mul(2);
     }
-    while enough - few > 1 + enough / 1000 {
-        let middle = few + (enough - few) / 2;
-        if is_enough(middle) { enough = middle } else { few = middle }
-    }
-    Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins: enough as u32, delta })
+    let middle = |Ends { holds: enough, fails: few }: Ends<u64>| {
+        (enough - few > 1 + enough / 1000).then(|| few + (enough - few) / 2)
+    };
+    let coins = bisect(Ends { holds: enough, fails: few }, middle, is_enough).holds as u32;
+    Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta })
 }
 
 /// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4 ln(4/delta)^2/eps^2, m = 1 + ceil(log2 n) with n = `leaves`, and
