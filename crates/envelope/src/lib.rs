@@ -8,5 +8,5 @@ mod sealed;
 mod signed;
 
 pub use error::EnvelopeError;
-pub use sealed::{OpeningKey, SealedHeader, seal, sealed_len};
+pub use sealed::{OpeningKey, Sealed, SealedHeader, seal, sealed_len};
 pub use signed::{Document, Signature, SigningKey, verify};

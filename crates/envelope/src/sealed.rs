@@ -56,6 +56,24 @@ impl SealedHeader {
     }
 }
 
+/// The bytes of a sealed report, whose header is read.
+pub struct Sealed<'a> {
+    header: SealedHeader,
+    bytes: &'a [u8],
+}
+
+impl<'a> Sealed<'a> {
+    /// Reads the header. Nothing is believed yet: [`OpeningKey::open_sealed`] checks it.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, EnvelopeError> {
+        Ok(Self { header: SealedHeader::decode(bytes)?, bytes })
+    }
+
+    /// What it says in the clear.
+    pub fn header(&self) -> &SealedHeader {
+        &self.header
+    }
+}
+
 /// Bytes of a sealed report whose report has `report` bytes.
 pub const fn sealed_len(report: usize) -> usize {
     HEADER + KEY + report + TAG
@@ -115,8 +133,17 @@ impl OpeningKey {
 
     /// The bytes of the report inside, if they were sealed to this key for this task and the header that is in front, and nothing was changed.
     pub fn open(&self, task: &TaskId, bytes: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
-        SealedHeader::decode(bytes)?;
-        let (header, rest) = bytes.split_at(HEADER);
+        self.open_sealed(task, &Sealed::decode(bytes)?)
+    }
+
+    /// The same for bytes whose header is read.
+    pub fn open_sealed(
+        &self,
+        task: &TaskId,
+        sealed: &Sealed<'_>,
+    ) -> Result<Vec<u8>, EnvelopeError> {
+        // Invariant: a header is decoded only from bytes that are long enough for these parts.
+        let (header, rest) = sealed.bytes.split_at(HEADER);
         let (encapsulated, sealed) = rest.split_at(KEY);
         let encapsulated =
             Encapsulated::from_bytes(encapsulated).map_err(|_| EnvelopeError::CannotOpen)?;

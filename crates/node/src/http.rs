@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use incrowd_envelope::{Document, SigningKey};
+use incrowd_envelope::{Document, Signature, SigningKey};
 use incrowd_protocol::TaskId;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -154,7 +154,13 @@ pub(crate) struct Signed {
 
 impl Signed {
     pub fn new(bytes: Vec<u8>, key: &SigningKey, document: Document, task: &TaskId) -> Self {
-        let signature = key.sign(document, task, &bytes).to_string();
+        let signature = key.sign(document, task, &bytes);
+        Self::with(bytes, &signature)
+    }
+
+    /// A document that was signed before.
+    pub fn with(bytes: Vec<u8>, signature: &Signature) -> Self {
+        let signature = signature.to_string();
         let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
         // Hex digits and quotes are always valid in a header.
         let header =

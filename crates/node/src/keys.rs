@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use incrowd_envelope::{EnvelopeError, OpeningKey, SealedHeader, SigningKey};
+use incrowd_envelope::{EnvelopeError, OpeningKey, Sealed, SealedHeader, SigningKey};
 use incrowd_protocol::{KeyState, SealingKey, TaskId, VerificationKey};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -180,12 +180,17 @@ impl Keys {
         self.content.sealing.iter().map(public).collect()
     }
 
-    /// Opens a sealed report of a task.
-    pub fn open(&self, task: &TaskId, sealed: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
-        let number = SealedHeader::decode(sealed)?.key;
+    /// Opens a sealed report of a task: its header, and the bytes inside.
+    pub fn open(
+        &self,
+        task: &TaskId,
+        bytes: &[u8],
+    ) -> Result<(SealedHeader, Vec<u8>), EnvelopeError> {
+        let sealed = Sealed::decode(bytes)?;
+        let number = sealed.header().key;
         let key = self.opening.iter().find(|(id, _)| *id == number);
         let (_, key) = key.ok_or(EnvelopeError::UnknownKey(number))?;
-        key.open(task, sealed)
+        Ok((*sealed.header(), key.open_sealed(task, &sealed)?))
     }
 
     /// First step of a rotation: a new key is published, but nobody seals to it yet.

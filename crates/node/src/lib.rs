@@ -39,7 +39,7 @@ pub use metrics::Metrics;
 pub use node::{Files, Node, Roles, load_task, read_token};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
-pub use shuffler::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, Shuffler};
+pub use shuffler::{OpenTasks, PLAIN, PLAIN_MANY, Progress, SEALED, SEALED_MANY, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
 pub use tls::http_client;

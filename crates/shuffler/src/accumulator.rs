@@ -11,9 +11,10 @@ impl Accumulator {
         Self { sums: vec![0; coordinates], count: 0, capacity }
     }
 
-    /// An unfinished batch as it was written down.
-    pub(crate) fn resume(sums: Vec<u64>, count: u32, capacity: u32) -> Self {
-        Self { sums, count, capacity }
+    /// Adds the sums of several reports at once, which must be as many sums and leave the batch unfinished.
+    pub(crate) fn add_sums(&mut self, sums: &[u64], count: u32) {
+        self.sums.iter_mut().zip(sums).for_each(|(sum, added)| *sum += added);
+        self.count += count;
     }
 
     /// The sums so far, for the shuffler's own store.

@@ -3,7 +3,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Round};
 use thiserror::Error;
 
-use crate::{Accumulator, ResumeError, Snapshot};
+use crate::Accumulator;
 
 /// What became of a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +17,19 @@ pub enum Outcome {
     Duplicate,
     /// It does not count; nothing changed.
     Refused(Refusal),
+}
+
+impl Outcome {
+    /// Takes the sums out. The sender of the report that fills a batch is answered like every other whose report counts.
+    pub fn take_release(&mut self) -> Option<BatchSums> {
+        if !matches!(self, Self::Released(_)) {
+            return None;
+        }
+        match std::mem::replace(self, Self::Counted) {
+            Self::Released(sums) => Some(sums),
+            _ => None,
+        }
+    }
 }
 
 /// Why a report does not count.
@@ -63,14 +76,14 @@ pub enum Refusal {
 ///
 /// # Privacy
 /// A release is the sum of exactly the scheduled number of reports, each id counted once. It does not depend on their order. Dropping a `Batch`
-/// destroys the unfinished batch; it cannot be copied or printed, and what is written down of it ([`Batch::snapshot`]) is the shuffler's own. Memory is
-/// the D sums and the ids of the grace window.
+/// destroys the unfinished batch; it cannot be copied or printed, and what is written down of it ([`Batch::snapshot`], [`Batch::delta`]) is the
+/// shuffler's own. Memory is the D sums and the ids of the grace window.
 pub struct Batch {
-    mechanism: Arc<Mechanism>,
+    pub(crate) mechanism: Arc<Mechanism>,
     /// None once the last round is released.
-    current: Option<(Round, Accumulator)>,
+    pub(crate) current: Option<(Round, Accumulator)>,
     /// Ids of counted reports that may still come again, with the round they were made for.
-    ids: HashMap<ReportId, u32>,
+    pub(crate) ids: HashMap<ReportId, u32>,
 }
 
 impl Batch {
@@ -78,34 +91,6 @@ impl Batch {
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
         let current = open(&mechanism, 1);
         Self { mechanism, current, ids: HashMap::new() }
-    }
-
-    /// The batch as it was when `snapshot` was written down, with the ids that were remembered then and the rounds they were made for.
-    pub fn resume(
-        mechanism: Arc<Mechanism>,
-        snapshot: Snapshot,
-        ids: impl IntoIterator<Item = (ReportId, u32)>,
-    ) -> Result<Self, ResumeError> {
-        snapshot.check(&mechanism)?;
-        let mut remembered = HashMap::new();
-        for id in ids {
-            snapshot.check_id(&mechanism, &id)?;
-            remembered.insert(id.0, id.1);
-        }
-        let Snapshot { round, count, sums } = snapshot;
-        let current = mechanism.round(round).ok();
-        let current = current.map(|round| (round, Accumulator::resume(sums, count, round.size)));
-        Ok(Self { mechanism, current, ids: remembered })
-    }
-
-    /// What to write down, together with the ids of the reports counted since the last time.
-    pub fn snapshot(&self) -> Snapshot {
-        match &self.current {
-            None => Snapshot { round: 0, count: 0, sums: Vec::new() },
-            Some((round, sums)) => {
-                Snapshot { round: round.number, count: sums.count(), sums: sums.partial().to_vec() }
-            }
-        }
     }
 
     /// The oldest round whose ids are remembered; what was made for earlier ones cannot come again.
@@ -165,21 +150,20 @@ impl Batch {
         if sums.is_full() { self.release() } else { Outcome::Counted }
     }
 
+    /// Begins the next round. The current batch must be full.
     fn release(&mut self) -> Outcome {
-        let Some((round, sums)) = self.current.take() else {
-            return Outcome::Refused(Refusal::Finished);
-        };
+        let (round, sums) = self.current.take().expect("invariant: the batch that is full is open");
         let next = round.number + 1;
         self.current = open(&self.mechanism, next);
         // An id is forgotten when no report of its round can count any more.
         let oldest = next.saturating_sub(self.mechanism.grace());
         self.ids.retain(|_, made_for| *made_for >= oldest);
-        let sums = sums.into_sums().unwrap_or_default();
-        match BatchSums::new(&self.mechanism, round.number, sums) {
-            Ok(sums) => Outcome::Released(sums),
-            // Counted reports are valid, so their sums are.
-            Err(error) => Outcome::Refused(error.into()),
+        if self.current.is_none() {
+            self.ids = HashMap::new();
         }
+        let sums = sums.into_sums().expect("invariant: the batch is full");
+        let sums = BatchSums::new(&self.mechanism, round.number, sums);
+        Outcome::Released(sums.expect("invariant: counted reports are valid, so their sums are"))
     }
 }
 

@@ -8,8 +8,10 @@
 
 mod accumulator;
 mod batch;
-mod snapshot;
+mod journal;
+mod log;
 
 pub use accumulator::Accumulator;
 pub use batch::{Batch, Outcome, Refusal};
-pub use snapshot::{ResumeError, Snapshot};
+pub use journal::Written;
+pub use log::{Entry, IdsEntry, Kind, PartialSums, ResumeError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use incrowd_protocol::{
     BatchSums, FlipProbability, Mechanism, MechanismConfig, ProtocolError, Report, ReportId, Stage,
 };
-use incrowd_shuffler::{Batch, Outcome, Refusal, Snapshot};
+use incrowd_shuffler::{Batch, Entry, IdsEntry, Kind, Outcome, Refusal, Written};
 use proptest::prelude::*;
 
 fn mechanism(grace: u32, stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
@@ -241,58 +241,144 @@ proptest! {
     }
 }
 
+/// A log as a store keeps it: numbered commits.
+#[derive(Default)]
+struct Log {
+    commits: u64,
+    entries: Vec<(u64, Entry)>,
+}
+
+impl Log {
+    /// Appends what a group changed; a snapshot, if it is wanted or needed, drops the sums before it.
+    fn commit(&mut self, batch: &Batch, written: &mut Written, ids: &[Report], snapshot: bool) {
+        self.commits += 1;
+        let oldest = batch.oldest_remembered();
+        let delta = if snapshot { None } else { batch.delta(written) };
+        let sums = delta.unwrap_or_else(|| batch.snapshot());
+        let drops = sums.kind == Kind::Snapshot;
+        self.entries.retain(|(_, entry)| match entry.kind {
+            Kind::Ids => entry.round >= oldest,
+            Kind::Snapshot | Kind::Delta => !drops,
+        });
+        self.entries.push((self.commits, sums));
+        for report in ids.iter().filter(|report| report.round() >= oldest) {
+            let mut ids = IdsEntry::default();
+            ids.push(report.id());
+            self.entries.push((self.commits, ids.into_entry(report.round())));
+        }
+        written.update(batch);
+    }
+
+    /// Brings a batch that has read up to commit `after` to the end of the log.
+    fn catch_up(&self, batch: &mut Batch, after: u64) {
+        for (_, entry) in self.entries.iter().filter(|(commit, _)| *commit > after) {
+            batch.advance(entry).unwrap();
+        }
+        batch.settle().unwrap();
+    }
+}
+
+fn same(one: &Batch, other: &Batch) -> bool {
+    let of = |batch: &Batch| (batch.next_round(), batch.count(), batch.remembered());
+    of(one) == of(other) && one.snapshot() == other.snapshot()
+}
+
 proptest! {
-    /// Writing down and going on, at any moment and as often as one likes, changes nothing.
+    /// Groups of reports written as deltas or snapshots: a batch that is read back at any moment, and one that follows the log with any lag, go
+    /// on as if nothing had happened.
     #[test]
-    fn a_resumed_batch_goes_on_as_if_nothing_had_happened(
+    fn a_batch_that_is_read_back_or_follows_the_log_goes_on_as_if_nothing_had_happened(
         grace in 0u32..3,
-        arrivals in prop::collection::vec((1u32..6, 0u8..12, any::<bool>()), 0..60),
+        groups in prop::collection::vec((prop::collection::vec((1u32..6, 0u8..12), 0..5), any::<bool>(), any::<bool>(), any::<bool>()), 0..30),
     ) {
         let mechanism = mechanism(grace, &[(2, 3, 1), (3, 2, 1)]);
-        let (mut kept, mut resumed) = (Batch::new(mechanism.clone()), Batch::new(mechanism.clone()));
-        let mut counted: Vec<(ReportId, u32)> = Vec::new();
-        for (round, id, restart) in arrivals {
-            let report = report(&mechanism, round, id, [1, 0]);
-            let outcome = kept.accept(&report);
-            prop_assert_eq!(&resumed.accept(&report), &outcome);
-            if matches!(outcome, Outcome::Counted | Outcome::Released(_)) {
-                counted.push((report.id(), round));
+        let new = || Batch::new(mechanism.clone());
+        let (mut kept, mut counting, mut follower) = (new(), new(), new());
+        let (mut log, mut written, mut followed) = (Log::default(), Written::default(), 0);
+        written.update(&counting);
+        for (arrivals, snapshot, restart, follow) in groups {
+            let mut counted = Vec::new();
+            for (round, id) in arrivals {
+                let report = report(&mechanism, round, id, [1, 0]);
+                let mut outcome = counting.accept(&report);
+                prop_assert_eq!(&kept.accept(&report), &outcome);
+                let _ = outcome.take_release();
+                if outcome == Outcome::Counted {
+                    counted.push(report);
+                }
+            }
+            if snapshot || !counted.is_empty() {
+                log.commit(&counting, &mut written, &counted, snapshot);
+            }
+            if follow {
+                log.catch_up(&mut follower, followed);
+                followed = log.commits;
+                prop_assert!(same(&follower, &kept));
             }
             if restart {
-                let written = Snapshot::decode(&resumed.snapshot().encode()).unwrap();
-                counted.retain(|(_, made_for)| *made_for >= resumed.oldest_remembered());
-                resumed = Batch::resume(mechanism.clone(), written, counted.clone()).unwrap();
-                prop_assert_eq!(resumed.remembered(), if kept.round().is_some() { kept.remembered() } else { 0 });
+                counting = new();
+                log.catch_up(&mut counting, 0);
+                prop_assert!(same(&counting, &kept));
             }
         }
     }
 }
 
+fn sums_entry(kind: Kind, round: u32, before: u32, count: u32, sums: &[u64]) -> Entry {
+    // One byte of sums is enough here: the width is that of the largest.
+    let width = 64 - sums.iter().fold(0, |all, sum| all | sum).leading_zeros();
+    let packed = sums.iter().rev().fold(0u64, |packed, sum| packed << width | sum);
+    let mut bytes = vec![1];
+    [before, count, sums.len() as u32].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+    bytes.push(width as u8);
+    let length = (sums.len() * width as usize).div_ceil(8);
+    bytes.extend(&packed.to_le_bytes()[..length]);
+    Entry { round, kind, bytes }
+}
+
 #[test]
-fn a_batch_does_not_resume_from_what_it_cannot_have_written() {
+fn a_batch_does_not_go_on_from_what_it_cannot_have_written() {
+    use Kind::{Delta, Snapshot};
     let mechanism = mechanism(1, &[(3, 3, 1)]);
-    let words = |round: u32, count: u32, sums: &[u64]| {
-        let mut bytes = [round.to_be_bytes(), count.to_be_bytes()].concat();
-        sums.iter().for_each(|sum| bytes.extend(sum.to_be_bytes()));
-        bytes
+    let ids = |round: u32| {
+        let mut ids = IdsEntry::default();
+        ids.push(ReportId([round as u8; 16]));
+        ids.into_entry(round)
     };
-    let resume = |bytes: &[u8], ids: &[u32]| {
-        let ids: Vec<_> = ids.iter().map(|&round| (ReportId([round as u8; 16]), round)).collect();
-        Snapshot::decode(bytes).and_then(|s| Batch::resume(mechanism.clone(), s, ids)).is_ok()
+    let resume = |entries: &[Entry]| {
+        let mut batch = Batch::new(mechanism.clone());
+        entries.iter().try_for_each(|entry| batch.advance(entry))?;
+        batch.settle().map(|()| batch)
     };
-    assert!(resume(&words(2, 2, &[2, 1]), &[1, 2]));
-    assert!(resume(&words(0, 0, &[]), &[]));
-    for (what, bytes, ids) in [
-        ("a full batch", words(2, 3, &[2, 1]), vec![]),
-        ("a round the schedule does not have", words(4, 1, &[1, 1]), vec![]),
-        ("too few sums", words(2, 1, &[1]), vec![]),
-        ("a sum above its reports", words(2, 1, &[2, 0]), vec![]),
-        ("an id of a later round", words(2, 1, &[1, 0]), vec![3]),
-        ("an id outside the window", words(3, 1, &[1, 0]), vec![1]),
-        ("sums of a finished task", words(0, 0, &[0, 0]), vec![]),
-        ("half a word", words(2, 1, &[1, 0])[..20].to_vec(), vec![]),
-        ("nothing", vec![], vec![]),
+    let whole = |round, count, sums: &[u64]| sums_entry(Snapshot, round, 0, count, sums);
+    let part = |round, before, count, sums: &[u64]| sums_entry(Delta, round, before, count, sums);
+    let resumed = resume(&[ids(1), whole(2, 1, &[1, 0]), ids(2), part(2, 1, 1, &[1, 1])]).unwrap();
+    assert_eq!((resumed.next_round(), resumed.count(), resumed.remembered()), (2, 2, 2));
+    assert!(resumed.snapshot() == whole(2, 2, &[2, 1]));
+    assert_eq!(resume(&[whole(4, 0, &[])]).unwrap().round(), None, "the end of the task");
+    let forgotten = resume(&[ids(1), ids(2), whole(3, 1, &[1, 0])]).unwrap();
+    assert_eq!(forgotten.remembered(), 1, "an id outside the window");
+    let mut half = whole(2, 1, &[1, 0]);
+    half.bytes.pop();
+    for (what, entries) in [
+        ("a full batch", vec![whole(2, 3, &[2, 1])]),
+        ("a delta that fills a batch", vec![whole(2, 1, &[1, 1]), part(2, 1, 2, &[1, 1])]),
+        ("a round the schedule does not have", vec![whole(5, 0, &[])]),
+        ("a round 0", vec![whole(0, 0, &[])]),
+        ("a round that is over", vec![whole(2, 1, &[1, 1]), whole(1, 1, &[1, 1])]),
+        ("too few sums", vec![whole(2, 1, &[1])]),
+        ("a sum above its reports", vec![whole(2, 1, &[2, 0])]),
+        ("a delta above its reports", vec![part(1, 0, 1, &[2, 0])]),
+        ("a delta of another round", vec![part(2, 0, 1, &[1, 0])]),
+        ("a missing delta", vec![part(1, 0, 1, &[1, 0]), part(1, 2, 0, &[0, 0])]),
+        ("a delta twice", vec![part(1, 0, 1, &[1, 0]), part(1, 0, 1, &[1, 0])]),
+        ("a part as a whole", vec![sums_entry(Snapshot, 1, 1, 1, &[1, 0])]),
+        ("an id of a later round", vec![whole(2, 1, &[1, 0]), ids(3)]),
+        ("sums of a finished task", vec![whole(4, 0, &[0, 0])]),
+        ("half of the sums", vec![half]),
+        ("nothing", vec![Entry { round: 1, kind: Snapshot, bytes: Vec::new() }]),
+        ("ids as sums", vec![Entry { kind: Delta, ..ids(1) }]),
     ] {
-        assert!(!resume(&bytes, &ids), "{what}");
+        assert!(resume(&entries).is_err(), "{what}");
     }
 }

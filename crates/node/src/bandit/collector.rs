@@ -4,11 +4,11 @@ use std::{fs, sync::Arc, time::Duration};
 
 use incrowd_bandit::BanditError;
 use incrowd_envelope::{Document, EnvelopeError, Signature, verify};
-use incrowd_protocol::TaskId;
+use incrowd_protocol::Task;
 use reqwest::StatusCode;
 use thiserror::Error;
 
-use super::{BanditServer, Served};
+use super::{BanditServer, TaskHandle};
 use crate::{NodeConfig, ServiceError, http::SIGNATURE, store::StoreError};
 
 /// Seconds the shuffler holds a request for a batch that is not full.
@@ -69,8 +69,7 @@ impl Source {
     }
 
     /// The bytes of a release, if its batch is full.
-    async fn fetch(&self, served: &Served, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
-        let task = &served.task;
+    async fn fetch(&self, task: &Task, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
         let url = format!("{}/v1/tasks/{}/releases/{round}?wait={WAIT}", self.base, task.id());
         let failed =
             |error: reqwest::Error| CollectError::Connection(error.without_url().to_string());
@@ -90,12 +89,12 @@ impl Source {
 }
 
 /// Collects one task's releases until its last round.
-pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, id: TaskId) {
-    let Some(served) = bandit.tasks.get(&id) else { return };
-    let last = served.task.mechanism().schedule().last_round();
+pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: Arc<TaskHandle>) {
+    let id = handle.task.id();
+    let last = handle.task.mechanism().schedule().last_round();
     let (mut pause, mut failing) = (FIRST_PAUSE, false);
-    while served.next_round() <= last {
-        match step(&bandit, &source, &id).await {
+    while handle.next_round() <= last {
+        match step(&bandit, &source, &handle).await {
             Ok(()) => {
                 if failing {
                     tracing::info!(task = %id, "releases are collected again");
@@ -124,15 +123,12 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, id: Task
 async fn step(
     bandit: &Arc<BanditServer>,
     source: &Source,
-    id: &TaskId,
+    handle: &Arc<TaskHandle>,
 ) -> Result<(), CollectError> {
-    let Some(served) = bandit.tasks.get(id) else { return Err(CollectError::Stopping) };
-    let Some(release) = source.fetch(served, served.next_round()).await? else { return Ok(()) };
-    let (bandit, id) = (bandit.clone(), *id);
-    let absorb = move || match bandit.tasks.get(&id) {
-        Some(served) => bandit.absorb(served, &release),
-        None => Err(CollectError::Stopping),
-    };
-    // Ends with the runtime only between two steps, never inside one.
+    let release = source.fetch(&handle.task, handle.next_round()).await?;
+    let Some(release) = release else { return Ok(()) };
+    let (bandit, handle) = (bandit.clone(), handle.clone());
+    let absorb = move || bandit.absorb(&handle, &release);
+    // The runtime ends between two steps, never inside one; then the step was not begun.
     tokio::task::spawn_blocking(absorb).await.map_err(|_| CollectError::Stopping)?
 }

@@ -35,8 +35,8 @@ async fn model(
     QueryOf(query): QueryOf<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let served = bandit.served(&task_id(&task)?)?;
-    let mut model = served.model.subscribe();
+    let handle = bandit.task(&task_id(&task)?)?;
+    let mut model = handle.model.subscribe();
     let wait = wait(query.wait)?;
     if !wait.is_zero() {
         let after = query.after.unwrap_or(0);

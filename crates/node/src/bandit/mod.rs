@@ -18,7 +18,7 @@ use crate::{
     Keys, Metrics, NodeConfig, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
-    store::{BanditStore, Step, StoredModel},
+    store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
     tokens::Tokens,
 };
 pub use collector::CollectError;
@@ -26,7 +26,7 @@ use collector::Source;
 
 /// A running bandit.
 pub struct BanditServer {
-    tasks: HashMap<TaskId, Served>,
+    tasks: HashMap<TaskId, Arc<TaskHandle>>,
     store: Arc<dyn BanditStore>,
     keys: Keys,
     tokens: Arc<Tokens>,
@@ -42,10 +42,18 @@ struct Published {
     signed: Signed,
 }
 
-struct Served {
-    task: Arc<Task>,
-    bandit: Mutex<Bandit>,
+/// A task that is served.
+struct TaskHandle {
+    task: Task,
+    learner: Mutex<Learner>,
     model: watch::Sender<Option<Published>>,
+}
+
+/// What the store has of a task.
+struct Learner {
+    bandit: Bandit,
+    /// The last release that was absorbed.
+    last: Option<ReleaseHash>,
 }
 
 impl BanditServer {
@@ -58,30 +66,28 @@ impl BanditServer {
         tokens: Arc<Tokens>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, ServiceError> {
-        let mut served = HashMap::new();
+        let mut handles = HashMap::new();
         for task in tasks {
             let id = task.id();
             if task.keys().bandit != keys.verification_key() {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
             }
             metrics.certified(&id, &config.limits.admit(&task)?);
-            let learner = Arc::new(task.config().clone());
-            let bandit = match store.open(&task)? {
-                None => Bandit::new(learner),
-                Some(statistics) => Bandit::resume(learner, statistics)?,
+            let config = Arc::new(task.config().clone());
+            let learner = match store.open(&task)? {
+                None => Learner { bandit: Bandit::new(config), last: None },
+                Some(Absorbed { statistics, last }) => {
+                    Learner { bandit: Bandit::resume(config, statistics)?, last: Some(last) }
+                }
             };
             let model = store.model(&id)?.map(|model| publish(model, &keys, &id));
             let version = model.as_ref().map_or(0, |model| model.version);
-            metrics.absorbed(&id, bandit.statistics().round(), version);
-            let served_task = Served {
-                task: Arc::new(task),
-                bandit: Mutex::new(bandit),
-                model: watch::Sender::new(model),
-            };
-            served.insert(id, served_task);
+            metrics.absorbed(&id, learner.bandit.statistics().round(), version);
+            let model = watch::Sender::new(model);
+            handles.insert(id, Arc::new(TaskHandle { task, learner: Mutex::new(learner), model }));
         }
         let stopping = Stopping::default();
-        Ok(Arc::new(Self { tasks: served, store, keys, tokens, metrics, stopping }))
+        Ok(Arc::new(Self { tasks: handles, store, keys, tokens, metrics, stopping }))
     }
 
     /// The routes for devices, and their description.
@@ -89,7 +95,7 @@ impl BanditServer {
         handlers::router(self)
     }
 
-    /// Collects the releases of every task until it is told to stop or the task is over.
+    /// Collects the releases of every task until it is finished or closed.
     pub fn collect(
         self: &Arc<Self>,
         config: &NodeConfig,
@@ -97,8 +103,8 @@ impl BanditServer {
     ) -> Result<JoinSet<()>, ServiceError> {
         let source = Arc::new(Source::new(config, token)?);
         let mut running = JoinSet::new();
-        for id in self.tasks.keys() {
-            running.spawn(collector::run(self.clone(), source.clone(), *id));
+        for handle in self.tasks.values() {
+            running.spawn(collector::run(self.clone(), source.clone(), handle.clone()));
         }
         Ok(running)
     }
@@ -106,51 +112,54 @@ impl BanditServer {
     /// Whether steps can be stored now.
     pub async fn ready(&self) -> bool {
         let store = self.store.clone();
-        matches!(tokio::task::spawn_blocking(move || store.probe()).await, Ok(Ok(())))
+        matches!(tokio::task::spawn_blocking(move || store.check_writable()).await, Ok(Ok(())))
     }
 
     /// The tasks, the last round each has absorbed, and the newest model's version.
     pub fn progress(&self) -> Vec<(TaskId, u32, u64)> {
-        let of = |(id, served): (&TaskId, &Served)| {
-            let version = served.model.borrow().as_ref().map_or(0, |model| model.version);
-            (*id, served.next_round() - 1, version)
+        let of = |(id, handle): (&TaskId, &Arc<TaskHandle>)| {
+            let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
+            (*id, handle.next_round() - 1, version)
         };
         let mut all: Vec<_> = self.tasks.iter().map(of).collect();
         all.sort_by_key(|(id, ..)| *id);
         all
     }
 
-    fn served(&self, task: &TaskId) -> Result<&Served, Problem> {
+    fn task(&self, task: &TaskId) -> Result<&TaskHandle, Problem> {
         let unknown = || Problem::new(Kind::NotFound, "this service does not have the task");
-        self.tasks.get(task).ok_or_else(unknown)
+        self.tasks.get(task).map(Arc::as_ref).ok_or_else(unknown)
     }
 
     /// Takes the next release: round, statistics and model become durable in one step, and only then is the model published.
-    fn absorb(&self, served: &Served, release: &[u8]) -> Result<(), CollectError> {
-        let id = served.task.id();
+    fn absorb(&self, handle: &TaskHandle, release: &[u8]) -> Result<(), CollectError> {
+        let id = handle.task.id();
         let sums: BatchSums = serde_json::from_slice(release).map_err(|_| CollectError::NotSums)?;
-        let mut current = served.bandit.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = current.clone();
+        let mut current = handle.learner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = current.bandit.clone();
         let model = next.absorb(&sums)?;
         let model = model.map(|model| {
-            let bytes = serde_json::to_vec(&model).unwrap_or_default();
+            let bytes = serde_json::to_vec(&model)
+                .expect("invariant: a model is plain data, which can always be written");
             StoredModel { version: model.version(), bytes }
         });
-        let (round, statistics) = (sums.round(), next.statistics());
-        self.store.absorb(&id, &Step { round, release, statistics, model: model.as_ref() })?;
-        *current = next;
+        let (round, previous, statistics) = (sums.round(), current.last, next.statistics());
+        let step = Step { round, previous, release, statistics, model: model.as_ref() };
+        self.store.absorb(&id, &step)?;
+        *current = Learner { bandit: next, last: Some(ReleaseHash::of(release)) };
         if let Some(model) = model {
-            served.model.send_replace(Some(publish(model, &self.keys, &id)));
+            handle.model.send_replace(Some(publish(model, &self.keys, &id)));
         }
-        let version = served.model.borrow().as_ref().map_or(0, |model| model.version);
+        let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
         self.metrics.absorbed(&id, round, version);
         Ok(())
     }
 }
 
-impl Served {
+impl TaskHandle {
     fn next_round(&self) -> u32 {
-        self.bandit.lock().unwrap_or_else(PoisonError::into_inner).statistics().round() + 1
+        let learner = self.learner.lock().unwrap_or_else(PoisonError::into_inner);
+        learner.bandit.statistics().round() + 1
     }
 }
 

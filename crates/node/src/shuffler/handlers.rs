@@ -12,19 +12,19 @@ use axum::{
     routing::{get, post, put},
 };
 use governor::clock::{Clock, DefaultClock};
-use incrowd_envelope::{Document, SealedHeader};
-use incrowd_protocol::{Report, TaskId};
+use incrowd_protocol::Report;
+use incrowd_shuffler::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Served, Shuffler,
+    Shuffler, TaskHandle, Upload,
     content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, report_id, reports},
     gateway, unavailable,
 };
 use crate::{
     http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
-    store::{Receipt, Upload},
+    store::SignedRelease,
     tokens::Role,
 };
 
@@ -60,8 +60,8 @@ async fn config(
     PathOf(task): PathOf<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let served = shuffler.served(&task_id(&task)?)?;
-    let notice = served.notice.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let handle = shuffler.task(&task_id(&task)?)?;
+    let notice = handle.notice.read().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(notice.answer(&headers, "public, max-age=60"))
 }
 
@@ -71,8 +71,8 @@ async fn round(
     PathOf(task): PathOf<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let served = shuffler.served(&task_id(&task)?)?;
-    Ok(served.round_notice(&shuffler.keys()).answer(&headers, "public, max-age=1"))
+    let handle = shuffler.task(&task_id(&task)?)?;
+    Ok(handle.round_notice(&shuffler.keys()).answer(&headers, "public, max-age=1"))
 }
 
 /// Uploads one report. The answer comes when the report is durable; a retry looks like the first success.
@@ -83,11 +83,11 @@ async fn put_report(
     kind: ContentType,
     Content(body): Content,
 ) -> Result<StatusCode, Problem> {
-    let served = shuffler.served(&task_id(&task)?)?;
+    let handle = shuffler.task(&task_id(&task)?)?;
     let id = report_id(&id)?;
-    let sealed = is_sealed(&kind, served, PLAIN, SEALED)?;
-    shuffler.within_rate(served, 1, peer.map(|Extension(ConnectInfo(peer))| peer.ip()))?;
-    let report = shuffler.decode(served, sealed, &body).and_then(|report| {
+    let sealed = is_sealed(&kind, handle, PLAIN, SEALED)?;
+    shuffler.within_rate(handle, 1, peer.map(|Extension(ConnectInfo(peer))| peer.ip()))?;
+    let report = shuffler.decode(handle, sealed, &body).and_then(|report| {
         if report.id() == id {
             Ok(report)
         } else {
@@ -95,11 +95,11 @@ async fn put_report(
         }
     });
     let report = report.inspect_err(|problem| {
-        shuffler.metrics.outcomes(&served.task.id(), problem.kind.name()).inc();
+        shuffler.metrics.outcomes(&handle.task.id(), problem.kind.name()).inc();
     })?;
-    let receipts = shuffler.count(served, vec![report]).await?;
-    match receipts.first() {
-        Some(Receipt::Refused(refusal)) => Err(refusal.into()),
+    let outcomes = shuffler.count(handle, vec![report]).await?;
+    match outcomes.first() {
+        Some(Outcome::Refused(refusal)) => Err(refusal.into()),
         _ => Ok(StatusCode::NO_CONTENT),
     }
 }
@@ -132,25 +132,24 @@ async fn post_reports(
     kind: ContentType,
     Content(body): Content,
 ) -> Result<Json<BulkAnswer>, Problem> {
-    let id = task_id(&task)?;
-    let sealed = is_sealed(&kind, shuffler.served(&id)?, PLAIN_MANY, SEALED_MANY)?;
-    let number = reports(&body)?.len();
+    let handle = shuffler.task(&task_id(&task)?)?;
+    let sealed = is_sealed(&kind, handle, PLAIN_MANY, SEALED_MANY)?;
+    let parts = reports(&body)?;
+    let number = parts.len();
     let peer = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
-    shuffler.within_rate(shuffler.served(&id)?, number, peer)?;
-    let (reports, mut refused) = if sealed {
+    shuffler.within_rate(handle, number, peer)?;
+    let Decoded { places, reports, mut refused } = if sealed {
         // Opening takes tens of microseconds for each report: not on a thread that others wait for.
-        let shuffler = shuffler.clone();
-        let work = move || shuffler.decode_all(&id, true, &body);
-        tokio::task::spawn_blocking(work).await.map_err(|_| unavailable())??
+        let parts: Vec<_> = parts.into_iter().map(|part| body.slice_ref(part)).collect();
+        let (shuffler, handle) = (shuffler.clone(), handle.clone());
+        let work = move || shuffler.decode_all(&handle, true, parts.iter().map(AsRef::as_ref));
+        tokio::task::spawn_blocking(work).await.map_err(|_| unavailable())?
     } else {
-        shuffler.decode_all(&id, false, &body)?
+        shuffler.decode_all(handle, false, parts.into_iter())
     };
-    let served = shuffler.served(&id)?;
-    let places: Vec<usize> = reports.iter().map(|(index, _)| *index).collect();
-    let receipts =
-        shuffler.count(served, reports.into_iter().map(|(_, report)| report).collect()).await?;
-    for (index, receipt) in places.into_iter().zip(&receipts) {
-        if let Receipt::Refused(refusal) = receipt {
+    let outcomes = shuffler.count(handle, reports).await?;
+    for (index, outcome) in places.into_iter().zip(&outcomes) {
+        if let Outcome::Refused(refusal) = outcome {
             refused.push((index, refusal.into()));
         }
     }
@@ -178,15 +177,15 @@ async fn release(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let id = task_id(&task)?;
-    let served = shuffler.served(&id)?;
+    let handle = shuffler.task(&id)?;
     let unknown = |_| Problem::new(Kind::NotFound, "the task does not have this round");
     let round: u32 =
         round.parse().map_err(|_| Problem::new(Kind::NotFound, "a round is a number"))?;
-    served.mechanism().round(round).map_err(unknown)?;
-    let mut progress = served.progress.clone();
+    handle.mechanism().round(round).map_err(unknown)?;
+    let mut progress = handle.progress.clone();
     let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
     shuffler.stopping.or(full, wait(query.wait)?).await;
-    let now = *served.progress.borrow();
+    let now = *handle.progress.borrow();
     if !now.closed && now.round.is_some_and(|now| now <= round) {
         let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
         return Ok((StatusCode::ACCEPTED, retry).into_response());
@@ -194,9 +193,9 @@ async fn release(
     let store = shuffler.store.clone();
     let read = tokio::task::spawn_blocking(move || store.release(&id, round)).await;
     match read {
-        Ok(Ok(Some(bytes))) => {
-            let signed = Signed::new(bytes, shuffler.keys().signing(), Document::Release, &id);
-            Ok(signed.answer(&headers, "private, max-age=31536000, immutable"))
+        Ok(Ok(Some(SignedRelease { body, signature }))) => {
+            Ok(Signed::with(body, &signature)
+                .answer(&headers, "private, max-age=31536000, immutable"))
         }
         Ok(Ok(None)) => {
             Err(Problem::new(Kind::Finished, "the task was closed before this round was full"))
@@ -209,13 +208,13 @@ impl Shuffler {
     /// Whether so many reports may come now.
     fn within_rate(
         &self,
-        served: &Served,
+        handle: &TaskHandle,
         reports: usize,
         peer: Option<IpAddr>,
     ) -> Result<(), Problem> {
         let Some(reports) = NonZeroU32::new(reports as u32) else { return Ok(()) };
         let limited = |seconds: u64| {
-            let counter = self.metrics.outcomes(&served.task.id(), Kind::RateLimited.name());
+            let counter = self.metrics.outcomes(&handle.task.id(), Kind::RateLimited.name());
             counter.inc_by(u64::from(reports.get()));
             Problem::new(Kind::RateLimited, "more reports a second than this service takes")
                 .retry_after(seconds)
@@ -223,8 +222,8 @@ impl Shuffler {
         let seconds = |until: governor::NotUntil<_>| {
             until.wait_time_from(DefaultClock::default().now()).as_secs() + 1
         };
-        // More at once than the limit of a second never fits: that sender comes again with fewer.
-        // The sender's own limit comes first: what it refuses takes nothing from the others.
+        // A bulk above the burst size can never pass; 429 makes the client split it.
+        // The sender's own limit comes first, so that what it refuses takes nothing from the others.
         if let (Some(limiter), Some(peer)) = (&self.per_peer, peer) {
             // Addresses are in memory only, and only as long as they matter for the limit.
             if limiter.len() > 100_000 {
@@ -244,17 +243,16 @@ impl Shuffler {
     }
 
     /// The report that an upload's bytes are.
-    fn decode(&self, served: &Served, sealed: bool, bytes: &[u8]) -> Result<Report, Problem> {
+    fn decode(&self, handle: &TaskHandle, sealed: bool, bytes: &[u8]) -> Result<Report, Problem> {
         let invalid = |error: incrowd_protocol::ProtocolError| {
             Problem::new(Kind::InvalidReport, error.to_string())
         };
         if !sealed {
-            return Report::decode(bytes, served.mechanism()).map_err(invalid);
+            return Report::decode(bytes, handle.mechanism()).map_err(invalid);
         }
-        let SealedHeader { round, id, .. } = SealedHeader::decode(bytes)?;
-        let opened = self.keys().open(&served.task.id(), bytes)?;
-        let report = Report::decode(&opened, served.mechanism()).map_err(invalid)?;
-        if (report.round(), report.id()) != (round, id) {
+        let (header, opened) = self.keys().open(&handle.task.id(), bytes)?;
+        let report = Report::decode(&opened, handle.mechanism()).map_err(invalid)?;
+        if (report.round(), report.id()) != (header.round, header.id) {
             return Err(Problem::new(
                 Kind::OtherId,
                 "the sealed report has another round or id than its header",
@@ -263,59 +261,75 @@ impl Shuffler {
         Ok(report)
     }
 
-    /// The valid reports of a body with their places, and the problems of the others.
-    #[allow(clippy::type_complexity)]
-    fn decode_all(
+    /// Decodes the reports of a bulk.
+    fn decode_all<'a>(
         &self,
-        task: &TaskId,
+        handle: &TaskHandle,
         sealed: bool,
-        body: &[u8],
-    ) -> Result<(Vec<(usize, Report)>, Vec<(usize, Problem)>), Problem> {
-        let served = self.served(task)?;
-        let (mut valid, mut refused) = (Vec::new(), Vec::new());
-        for (index, bytes) in reports(body)?.into_iter().enumerate() {
-            match self.decode(served, sealed, bytes) {
-                Ok(report) => valid.push((index, report)),
+        parts: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Decoded {
+        let mut decoded = Decoded {
+            places: Vec::with_capacity(parts.len()),
+            reports: Vec::with_capacity(parts.len()),
+            refused: Vec::new(),
+        };
+        for (index, bytes) in parts.enumerate() {
+            match self.decode(handle, sealed, bytes) {
+                Ok(report) => {
+                    decoded.places.push(index);
+                    decoded.reports.push(report);
+                }
                 Err(problem) => {
-                    self.metrics.outcomes(task, problem.kind.name()).inc();
-                    refused.push((index, problem));
+                    self.metrics.outcomes(&handle.task.id(), problem.kind.name()).inc();
+                    decoded.refused.push((index, problem));
                 }
             }
         }
-        Ok((valid, refused))
+        decoded
     }
 
     /// Counts reports, durably.
-    async fn count(&self, served: &Served, reports: Vec<Report>) -> Result<Vec<Receipt>, Problem> {
-        let task = served.task.id();
+    async fn count(
+        &self,
+        handle: &TaskHandle,
+        reports: Vec<Report>,
+    ) -> Result<Vec<Outcome>, Problem> {
+        let task = handle.task.id();
         let number = reports.len() as u64;
         if number == 0 {
             return Ok(Vec::new());
         }
-        let receipts = self.queue.accept(Upload { task, reports }).await.map_err(|_| {
+        let outcomes = self.commits.accept(Upload { task, reports }).await.map_err(|_| {
             self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
             unavailable()
         })?;
         let (mut counted, mut duplicate) = (0, 0);
-        for receipt in &receipts {
-            match receipt {
-                Receipt::Counted => counted += 1,
-                Receipt::Duplicate => duplicate += 1,
-                Receipt::Refused(refusal) => {
+        for outcome in &outcomes {
+            match outcome {
+                Outcome::Counted | Outcome::Released(_) => counted += 1,
+                Outcome::Duplicate => duplicate += 1,
+                Outcome::Refused(refusal) => {
                     self.metrics.outcomes(&task, Problem::from(refusal).kind.name()).inc();
                 }
             }
         }
-        served.counted.inc_by(counted);
-        served.duplicate.inc_by(duplicate);
-        Ok(receipts)
+        handle.counted.inc_by(counted);
+        handle.duplicate.inc_by(duplicate);
+        Ok(outcomes)
     }
+}
+
+/// The reports of a bulk: the valid ones with their places, and the problems of the others.
+struct Decoded {
+    places: Vec<usize>,
+    reports: Vec<Report>,
+    refused: Vec<(usize, Problem)>,
 }
 
 /// Whether an upload is sealed, if it may be as it is.
 fn is_sealed(
     kind: &ContentType,
-    served: &Served,
+    handle: &TaskHandle,
     plain: &str,
     sealed: &str,
 ) -> Result<bool, Problem> {
@@ -324,7 +338,7 @@ fn is_sealed(
     } else if !kind.is(plain) {
         let rule = format!("the content type must be {sealed} or {plain}");
         Err(Problem::new(Kind::UnsupportedType, rule))
-    } else if served.task.config().policy().plain_reports() {
+    } else if handle.task.config().policy().plain_reports() {
         Ok(false)
     } else {
         Err(Problem::new(Kind::SealedOnly, "the task's policy does not allow plain_reports"))

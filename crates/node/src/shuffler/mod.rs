@@ -2,8 +2,9 @@
 
 mod content;
 mod gateway;
+mod group_commit;
 mod handlers;
-mod queue;
+mod open_tasks;
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,7 @@ use std::{
 
 use axum::{Router, extract::FromRef};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
-use incrowd_envelope::Document;
+use incrowd_envelope::{Document, SigningKey};
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Mechanism, RoundNotice, Task, TaskId, TaskNotice};
 use prometheus_client::metrics::counter::Counter;
@@ -26,19 +27,20 @@ use crate::{
     HttpLimits, KeyError, Keys, Metrics, NodeConfig, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
-    store::{Progress, ShufflerStore},
+    store::{CommitError, ShufflerStore},
     tokens::Tokens,
 };
 pub use content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY};
 use gateway::Gateway;
 pub(crate) use gateway::{ANSWER as OHTTP_ANSWER, KEYS as OHTTP_KEYS, REQUEST as OHTTP_REQUEST};
-use queue::{Queue, Watched};
+use group_commit::{GroupCommit, Watched};
+pub use open_tasks::{OpenTasks, Progress, Upload};
 
 /// A running shuffler.
 pub struct Shuffler {
-    tasks: HashMap<TaskId, Served>,
+    tasks: HashMap<TaskId, Arc<TaskHandle>>,
     store: Arc<dyn ShufflerStore>,
-    queue: Queue,
+    commits: GroupCommit,
     writer: Mutex<Option<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
     gateway: Option<Gateway>,
@@ -53,15 +55,15 @@ pub struct Shuffler {
     pub(crate) stopping: Stopping,
 }
 
-/// A task as it is served.
-struct Served {
+/// A task that is served.
+struct TaskHandle {
     task: Arc<Task>,
     certificate: Certificate,
     progress: watch::Receiver<Progress>,
     counted: Counter,
     duplicate: Counter,
     notice: RwLock<Signed>,
-    /// The newest notice of the round, with the round it is about.
+    /// The newest notice of the round, and its round.
     round: Mutex<Option<(Option<u32>, Signed)>>,
 }
 
@@ -87,6 +89,11 @@ impl Shuffler {
             Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
             _ => None,
         };
+        let mut open = OpenTasks::new(
+            store.clone(),
+            // The thread that signs must not keep sealing keys that are expired meanwhile.
+            SigningKey::from_bytes(&keys.signing().to_bytes()),
+        );
         let mut watched = Watched::new();
         let mut opened = Vec::new();
         for task in tasks {
@@ -95,7 +102,12 @@ impl Shuffler {
             }
             let certificate = config.limits.admit(&task)?;
             metrics.certified(&task.id(), &certificate);
-            let progress = store.open(&task)?;
+            open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
+                |error| match error {
+                    CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
+                },
+            )?;
+            let progress = open.progress(&task.id()).expect("invariant: it was opened");
             metrics.progress(&task, &progress);
             let (sender, receiver) = watch::channel(progress);
             let task = Arc::new(task);
@@ -103,23 +115,24 @@ impl Shuffler {
             opened.push((task, certificate, receiver));
         }
         let model_url = config.shuffler.model_url.clone();
-        let mut served = HashMap::new();
+        let mut handles = HashMap::new();
         for (task, certificate, progress) in opened {
             let notice = notice(&task, &certificate, &keys, gateway.as_ref(), model_url.as_ref());
             let outcome = |outcome| metrics.outcomes(&task.id(), outcome);
             let (counted, duplicate) = (outcome("counted"), outcome("duplicate"));
             let (notice, round) = (RwLock::new(notice), Mutex::new(None));
             let id = task.id();
-            let one = Served { task, certificate, progress, counted, duplicate, notice, round };
-            served.insert(id, one);
+            let handle =
+                TaskHandle { task, certificate, progress, counted, duplicate, notice, round };
+            handles.insert(id, Arc::new(handle));
         }
-        let (queue, writer) = Queue::start(store.clone(), watched, metrics.clone());
+        let (commits, writer) = GroupCommit::start(open, watched, metrics.clone());
         let HttpLimits { reports_per_second, reports_per_second_per_peer, .. } = config.http;
         let quota = |limit| NonZeroU32::new(limit).map(Quota::per_second);
         Ok(Arc::new(Self {
-            tasks: served,
+            tasks: handles,
             store,
-            queue,
+            commits,
             writer: Mutex::new(Some(writer)),
             keys: RwLock::new(Arc::new(keys)),
             gateway,
@@ -147,10 +160,10 @@ impl Shuffler {
                 "the signing key is another one: it is part of the task's id and cannot change",
             ));
         }
-        for served in self.tasks.values() {
+        for handle in self.tasks.values() {
             let (gateway, url) = (self.gateway.as_ref(), self.model_url.as_ref());
-            let fresh = notice(&served.task, &served.certificate, &keys, gateway, url);
-            *served.notice.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+            let fresh = notice(&handle.task, &handle.certificate, &keys, gateway, url);
+            *handle.notice.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         }
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         Ok(())
@@ -158,26 +171,26 @@ impl Shuffler {
 
     /// Whether reports can be stored now.
     pub async fn ready(&self) -> bool {
-        self.queue.probe().await.is_ok()
+        self.commits.check_writable().await.is_ok()
     }
 
     /// The tasks and how far they are.
     pub fn progress(&self) -> Vec<(TaskId, Progress)> {
         let mut all: Vec<_> =
-            self.tasks.iter().map(|(id, served)| (*id, *served.progress.borrow())).collect();
+            self.tasks.iter().map(|(id, handle)| (*id, *handle.progress.borrow())).collect();
         all.sort_by_key(|(id, _)| *id);
         all
     }
 
     /// Ends a task for good: its unfinished batch is destroyed.
-    pub async fn close(&self, task: &TaskId) -> Result<Progress, Problem> {
-        self.served(task)?;
-        self.queue.close(*task).await.map_err(|_| unavailable())
+    pub async fn close(&self, task: &TaskId) -> Result<(), Problem> {
+        self.task(task)?;
+        self.commits.close(*task).await.map_err(|_| unavailable())
     }
 
     /// Commits what is waiting and ends the thread. To be called when no more requests come.
     pub fn stop(&self) {
-        self.queue.stop();
+        self.commits.stop();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(_)) = writer.map(JoinHandle::join) {
             tracing::error!("the thread that commits had failed");
@@ -188,7 +201,7 @@ impl Shuffler {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn served(&self, task: &TaskId) -> Result<&Served, Problem> {
+    fn task(&self, task: &TaskId) -> Result<&Arc<TaskHandle>, Problem> {
         let unknown = || Problem::new(Kind::NotFound, "this service does not have the task");
         self.tasks.get(task).ok_or_else(unknown)
     }
@@ -200,7 +213,7 @@ impl FromRef<Arc<Shuffler>> for HttpLimits {
     }
 }
 
-impl Served {
+impl TaskHandle {
     fn mechanism(&self) -> &Mechanism {
         self.task.mechanism()
     }
@@ -216,7 +229,8 @@ impl Served {
         }
         let round = current.and_then(|number| self.mechanism().round(number).ok());
         let notice = RoundNotice::new(self.task.id(), round);
-        let bytes = serde_json::to_vec(&notice).unwrap_or_default();
+        let bytes = serde_json::to_vec(&notice)
+            .expect("invariant: a notice is plain data, which can always be written");
         let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());
         *cached = Some((current, signed.clone()));
         signed
@@ -237,10 +251,11 @@ fn notice(
         model_url: model_url.cloned(),
         gateway_keys: gateway.map(|gateway| hex::encode(gateway.key_configurations())),
     };
-    let bytes = serde_json::to_vec(&PublicNotice { notice, certificate }).unwrap_or_default();
+    let bytes = serde_json::to_vec(&PublicNotice { notice, certificate })
+        .expect("invariant: a notice is plain data, which can always be written");
     Signed::new(bytes, keys.signing(), Document::Notice, &task.id())
 }
 
 fn unavailable() -> Problem {
-    Problem::new(Kind::Unavailable, "the store cannot take anything now; nothing was counted")
+    Problem::new(Kind::Unavailable, "the store cannot take anything now; nothing is acknowledged")
 }

@@ -3,6 +3,8 @@ use std::{io, path::PathBuf};
 use incrowd_protocol::TaskId;
 use thiserror::Error;
 
+use super::ReleaseHash;
+
 /// Why a store does not do what it was asked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -38,6 +40,25 @@ pub enum StoreError {
     /// A task that was not opened.
     #[error("task {0} is not in the store")]
     UnknownTask(TaskId),
+    /// Somebody else has committed since the task was read.
+    #[error("commit {found} does not follow the last one of the task, {last}")]
+    Stale {
+        /// The commit that was asked for.
+        found: u64,
+        /// The last one that the store has.
+        last: u64,
+    },
+    /// A round is released once.
+    #[error("round {0} has another release already")]
+    Released(u32),
+    /// A release that follows another one than the last that was absorbed.
+    #[error("the release follows {}, but the last one that was absorbed is {}", name(.stated), name(.stored))]
+    Predecessor {
+        /// The release before it, as stated.
+        stated: Option<ReleaseHash>,
+        /// The last release that the store has.
+        stored: Option<ReleaseHash>,
+    },
     /// A release that is not the next one: each is absorbed once, in order.
     #[error("round {found} was absorbed already or comes too early: the next one is {next}")]
     Order {
@@ -46,4 +67,19 @@ pub enum StoreError {
         /// Round that comes next.
         next: u32,
     },
+}
+
+fn name(release: &Option<ReleaseHash>) -> String {
+    release.map_or_else(|| "none".into(), |release| release.to_string())
+}
+
+/// Why a commit is not known to be durable.
+#[derive(Debug, Error)]
+pub enum CommitError {
+    /// Nothing happened.
+    #[error("nothing was committed: {0}")]
+    NotCommitted(#[from] StoreError),
+    /// It may have happened, wholly or not at all: only reading the log again tells.
+    #[error("the commit may or may not be durable: {0}")]
+    Unknown(#[source] StoreError),
 }

@@ -1,93 +1,122 @@
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 
 use incrowd_bandit::Statistics;
 use incrowd_protocol::{Task, TaskId};
-use incrowd_shuffler::{Batch, Refusal};
+use incrowd_shuffler::{Entry, Kind};
 
 use super::{
-    BanditStore, Progress, Receipt, ShufflerStore, Step, StoreError, StoredModel, Upload, receipt,
+    Absorbed, BanditStore, Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore,
+    SignedRelease, Step, StoreError, StoredModel, Turn,
 };
 
 /// A shuffler's memory that is gone with the process: for tests.
 #[derive(Default)]
-pub struct MemoryShufflerStore(Mutex<HashMap<TaskId, ShufflerTask>>);
+pub struct MemoryShufflerStore(Mutex<Tasks>);
 
+type Tasks = HashMap<TaskId, ShufflerTask>;
+
+#[derive(Default)]
 struct ShufflerTask {
-    /// None when the task is closed.
-    batch: Option<Batch>,
-    releases: BTreeMap<u32, Vec<u8>>,
-}
-
-impl ShufflerTask {
-    fn progress(&self) -> Progress {
-        let batch = self.batch.as_ref();
-        Progress {
-            round: batch.and_then(Batch::round).map(|round| round.number),
-            count: batch.map_or(0, Batch::count),
-            remembered: batch.map_or(0, Batch::remembered),
-            closed: batch.is_none(),
-        }
-    }
+    head: Head,
+    entries: Vec<(Seq, Entry)>,
+    releases: BTreeMap<u32, SignedRelease>,
 }
 
 impl ShufflerStore for MemoryShufflerStore {
-    fn open(&self, task: &Task) -> Result<Progress, StoreError> {
-        let mut tasks = lock(&self.0);
-        let new = || {
-            let batch = Batch::new(Arc::new(task.mechanism().clone()));
-            ShufflerTask { batch: Some(batch), releases: BTreeMap::new() }
-        };
-        Ok(tasks.entry(task.id()).or_insert_with(new).progress())
+    fn open(&self, task: &TaskId) -> Result<Head, StoreError> {
+        Ok(lock(&self.0).entry(*task).or_default().head)
     }
 
-    fn accept(&self, uploads: &[Upload]) -> Result<Vec<Vec<Receipt>>, StoreError> {
-        let mut tasks = lock(&self.0);
-        if let Some(unknown) = uploads.iter().find(|upload| !tasks.contains_key(&upload.task)) {
-            return Err(StoreError::UnknownTask(unknown.task));
-        }
-        let mut receipts = Vec::new();
-        for Upload { task, reports } in uploads {
-            let ShufflerTask { batch, releases } =
-                tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-            let Some(batch) = batch else {
-                receipts.push(vec![Receipt::Refused(Refusal::Finished); reports.len()]);
-                continue;
-            };
-            let mut count = |report| {
-                let (receipt, released) = receipt(batch.accept(report));
-                if let Some(sums) = released {
-                    releases.insert(sums.round(), serde_json::to_vec(&sums).unwrap_or_default());
-                }
-                receipt
-            };
-            receipts.push(reports.iter().map(&mut count).collect());
-        }
-        Ok(receipts)
+    fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
+        let known = lock(&self.0);
+        tasks.iter().try_for_each(|task| known.head(task).map(drop))?;
+        Ok(Box::new(known))
     }
 
-    fn progress(&self, task: &TaskId) -> Result<Progress, StoreError> {
-        lock(&self.0).get(task).map(ShufflerTask::progress).ok_or(StoreError::UnknownTask(*task))
-    }
-
-    fn release(&self, task: &TaskId, round: u32) -> Result<Option<Vec<u8>>, StoreError> {
+    fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
         Ok(lock(&self.0).get(task).and_then(|task| task.releases.get(&round).cloned()))
     }
 
-    fn close(&self, task: &TaskId) -> Result<Progress, StoreError> {
-        let mut tasks = lock(&self.0);
-        let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-        open.batch = None;
-        Ok(open.progress())
-    }
-
-    fn tidy(&self) -> Result<bool, StoreError> {
+    fn forget(&self) -> Result<bool, StoreError> {
         Ok(true)
     }
 
-    fn probe(&self) -> Result<(), StoreError> {
+    fn check_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Log for MemoryShufflerStore {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        lock(&self.0).head(task)
+    }
+
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        lock(&self.0).tail(task, after, max_bytes)
+    }
+}
+
+impl Log for MutexGuard<'_, Tasks> {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        self.get(task).map(|task| task.head).ok_or(StoreError::UnknownTask(*task))
+    }
+
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        let (mut found, mut bytes): (Vec<(Seq, Entry)>, _) = (Vec::new(), 0);
+        let entries = &self.get(task).ok_or(StoreError::UnknownTask(*task))?.entries;
+        for (seq, entry) in entries.iter().filter(|(seq, _)| *seq > after) {
+            if bytes >= max_bytes && found.last().is_some_and(|(last, _)| last != seq) {
+                break;
+            }
+            bytes += entry.bytes.len();
+            found.push((*seq, entry.clone()));
+        }
+        Ok(found)
+    }
+}
+
+impl Turn for MutexGuard<'_, Tasks> {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
+        for (task, change) in &changes {
+            let (found, last) = (change.head.seq.0, self.head(task)?.seq.0);
+            if found != last + 1 {
+                return Err(StoreError::Stale { found, last }.into());
+            }
+            let releases = &self[task].releases;
+            if let Some((round, _)) = change.releases.iter().find(|(r, _)| releases.contains_key(r))
+            {
+                return Err(StoreError::Released(*round).into());
+            }
+        }
+        for (task, change) in changes {
+            let task = self.get_mut(&task).expect("invariant: its head was read above");
+            task.head = change.head;
+            task.releases.extend(change.releases);
+            task.entries.extend(change.append.into_iter().map(|entry| (change.head.seq, entry)));
+            task.entries.sort_by_key(|(seq, entry)| (*seq, entry.kind));
+            task.entries.retain(|(seq, entry)| match entry.kind {
+                Kind::Snapshot | Kind::Delta => *seq >= change.drop_sums_before,
+                Kind::Ids => entry.round >= change.drop_ids_before,
+            });
+        }
         Ok(())
     }
 }
@@ -103,18 +132,24 @@ struct BanditTask {
     models: Vec<StoredModel>,
 }
 
+impl BanditTask {
+    fn last(&self) -> Option<ReleaseHash> {
+        self.releases.last().map(|(_, body)| ReleaseHash::of(body))
+    }
+}
+
 impl BanditStore for MemoryBanditStore {
-    fn open(&self, task: &Task) -> Result<Option<Statistics>, StoreError> {
-        Ok(lock(&self.0).entry(task.id()).or_default().statistics.clone())
+    fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError> {
+        let mut tasks = lock(&self.0);
+        let open = tasks.entry(task.id()).or_default();
+        let absorbed = open.statistics.clone().zip(open.last());
+        Ok(absorbed.map(|(statistics, last)| Absorbed { statistics, last }))
     }
 
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
         let mut tasks = lock(&self.0);
         let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-        let next = open.releases.len() as u32 + 1;
-        if step.round != next {
-            return Err(StoreError::Order { found: step.round, next });
-        }
+        step.check(open.releases.len() as u32, open.last())?;
         open.releases.push((step.round, step.release.to_vec()));
         open.statistics = Some(step.statistics.clone());
         open.models.extend(step.model.cloned());
@@ -133,7 +168,7 @@ impl BanditStore for MemoryBanditStore {
         Ok(lock(&self.0).get(task).map(|task| task.releases.clone()).unwrap_or_default())
     }
 
-    fn probe(&self) -> Result<(), StoreError> {
+    fn check_writable(&self) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -1,79 +1,145 @@
-//! What survives a restart. Two traits, coarse and atomic: a call either happened and is durable, or nothing changed.
+//! What survives a restart.
+//!
+//! A shuffler's store is a locked, append-only log of opaque bytes with its own clock: the node decides what becomes of a report, the store
+//! makes that durable. A bandit's store is a chain of steps, each bound to the release before it. One suite tests every store of a role
+//! (`tests/it/store.rs`); `docs/decisions/0006-store-seam.md` says why the seam is here.
 
 mod error;
 mod memory;
+mod release;
 mod sqlite;
 mod sqlite_bandit;
 mod sqlite_shuffler;
+mod upgrade;
+
+use std::time::SystemTime;
 
 use incrowd_bandit::Statistics;
-use incrowd_protocol::{Report, Task, TaskId};
-use incrowd_shuffler::{Outcome, Refusal};
+use incrowd_protocol::{Task, TaskId};
+use incrowd_shuffler::Entry;
 
-pub use error::StoreError;
+pub use error::{CommitError, StoreError};
 pub use memory::{MemoryBanditStore, MemoryShufflerStore};
+pub use release::{ReleaseHash, SignedRelease};
 pub use sqlite::{backup, verify};
 pub use sqlite_bandit::SqliteBanditStore;
 pub use sqlite_shuffler::SqliteShufflerStore;
 
-/// Reports of one request, all for one task.
-pub struct Upload {
-    /// The task they were sent to.
-    pub task: TaskId,
-    /// Decoded and valid reports.
-    pub reports: Vec<Report>,
+/// The number of a commit of a task. Every commit has the next one, and its entries carry it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The number of the next commit.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
 }
 
-/// What became of a report, once that is durable.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Receipt {
-    /// It counts.
-    Counted,
-    /// It counted before: to its sender this is the same.
-    Duplicate,
-    /// It does not count.
-    Refused(Refusal),
-}
-
-/// How far a task is.
+/// Where a task's log stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// The round being filled; none when the task is finished or closed.
-    pub round: Option<u32>,
-    /// Reports in the unfinished batch.
-    pub count: u32,
-    /// Ids that may still come again.
-    pub remembered: usize,
+pub struct Head {
+    /// The last commit, 0 before the first.
+    pub seq: Seq,
+    /// The round being filled; one more than the last round when the task is finished.
+    pub round: u32,
+    /// The last release; none before the first.
+    pub last: Option<ReleaseHash>,
     /// Whether the operator ended the task.
-    pub closed: bool,
+    pub state: TaskState,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { seq: Seq(0), round: 1, last: None, state: TaskState::Open }
+    }
+}
+
+/// Whether a task takes reports, apart from its schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskState {
+    /// Until its last round is released.
+    Open,
+    /// The operator ended it.
+    Closed,
+}
+
+/// What a commit does to one task: appends, then drops.
+pub struct Change {
+    /// Entries of this commit. At most one is a snapshot or a delta, and at most one has the ids of a round.
+    pub append: Vec<Entry>,
+    /// Releases by their round. A round is released once; only a release without a signature can be written again, with the same body.
+    pub releases: Vec<(u32, SignedRelease)>,
+    /// Snapshots and deltas of earlier commits than this one go.
+    pub drop_sums_before: Seq,
+    /// Ids of earlier rounds than this one go.
+    pub drop_ids_before: u32,
+    /// The head afterwards. Its `seq` must follow the current one, or nothing is committed.
+    pub head: Head,
+}
+
+impl Change {
+    /// A change that only moves the head.
+    pub fn to(head: Head) -> Self {
+        let (append, releases) = (Vec::new(), Vec::new());
+        Self { append, releases, drop_sums_before: Seq(0), drop_ids_before: 0, head }
+    }
+}
+
+/// The readable side of a shuffler's store.
+pub trait Log {
+    /// Where the log of a task stands.
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError>;
+
+    /// What was appended after a commit, in order; within a commit the sums come first. Whole commits only: as many as have `max_bytes`
+    /// together, and at least one if there is one.
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError>;
 }
 
 /// The shuffler's memory.
 ///
 /// # Privacy
-/// Holds the sums of unfinished batches, the ids of the grace window and the releases; never a report, a time or an address.
-pub trait ShufflerStore: Send + Sync {
+/// Holds what [`Entry`] says and the releases; never a time or an address. What was dropped is unreadable after [`ShufflerStore::forget`].
+pub trait ShufflerStore: Log + Send + Sync {
     /// Makes the task known, or picks up where it was.
-    fn open(&self, task: &Task) -> Result<Progress, StoreError>;
+    fn open(&self, task: &TaskId) -> Result<Head, StoreError>;
 
-    /// Counts the reports of several requests, in order, in one durable step. After an error none of them counts.
-    fn accept(&self, uploads: &[Upload]) -> Result<Vec<Vec<Receipt>>, StoreError>;
+    /// Waits until nobody else can commit to these tasks. They must be known and in ascending order, so that two callers never wait for
+    /// each other.
+    fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError>;
 
-    /// How far a task is.
-    fn progress(&self, task: &TaskId) -> Result<Progress, StoreError>;
+    /// A round's release: the same bytes for the life of the task. None until its batch is full.
+    fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError>;
 
-    /// The bytes of a round's release: the same ones for the life of the task. None until its batch is full.
-    fn release(&self, task: &TaskId, round: u32) -> Result<Option<Vec<u8>>, StoreError>;
+    /// The bodies of the first releases that an older version of the store wrote without a signature, at most `max_bytes` of them or one.
+    fn unsigned(
+        &self,
+        _task: &TaskId,
+        _max_bytes: usize,
+    ) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
+        Ok(Vec::new())
+    }
 
-    /// Ends a task: the unfinished batch and its ids are destroyed, the releases stay.
-    fn close(&self, task: &TaskId) -> Result<Progress, StoreError>;
+    /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again later.
+    fn forget(&self) -> Result<bool, StoreError>;
 
-    /// Destroys what is left of earlier states of the sums. To be called when there is nothing else to do, and again if the answer is false: then
-    /// somebody was reading.
-    fn tidy(&self) -> Result<bool, StoreError>;
+    /// Whether a commit would work now.
+    fn check_writable(&self) -> Result<(), StoreError>;
+}
 
-    /// Whether a report could be stored now.
-    fn probe(&self) -> Result<(), StoreError>;
+/// The right to commit to some tasks. Dropped, nothing happened.
+pub trait Turn: Log {
+    /// The store's clock, the same one for every process that uses the store.
+    fn now(&self) -> SystemTime;
+
+    /// Makes all changes durable in one step, or none of them.
+    fn commit(self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError>;
 }
 
 /// A published model as it is served.
@@ -89,6 +155,8 @@ pub struct StoredModel {
 pub struct Step<'a> {
     /// The round of the release.
     pub round: u32,
+    /// The release that was absorbed before it; none for the first.
+    pub previous: Option<ReleaseHash>,
     /// The exact bytes of the release.
     pub release: &'a [u8],
     /// The statistics with it.
@@ -97,12 +165,35 @@ pub struct Step<'a> {
     pub model: Option<&'a StoredModel>,
 }
 
+impl Step<'_> {
+    /// Whether this step follows what a store has: its last round, 0 before the first, and its last release.
+    fn check(&self, last_round: u32, last: Option<ReleaseHash>) -> Result<(), StoreError> {
+        if self.round != last_round + 1 {
+            return Err(StoreError::Order { found: self.round, next: last_round + 1 });
+        }
+        if self.previous != last {
+            return Err(StoreError::Predecessor { stated: self.previous, stored: last });
+        }
+        Ok(())
+    }
+}
+
+/// Where a bandit's task stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Absorbed {
+    /// The statistics of all releases so far.
+    pub statistics: Statistics,
+    /// The last of them.
+    pub last: ReleaseHash,
+}
+
 /// The bandit's memory.
 pub trait BanditStore: Send + Sync {
-    /// Makes the task known, or picks up where it was: the statistics, if there are any.
-    fn open(&self, task: &Task) -> Result<Option<Statistics>, StoreError>;
+    /// Makes the task known, or picks up where it was; none before the first release.
+    fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError>;
 
-    /// Writes down a release, the statistics with it and the model, in one durable step. Each round comes once and in order.
+    /// Writes down a release, the statistics with it and the model, in one durable step. Each round comes once and in order, and the release
+    /// before it must be the stated one; otherwise nothing changes.
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError>;
 
     /// The newest model.
@@ -115,15 +206,5 @@ pub trait BanditStore: Send + Sync {
     fn releases(&self, task: &TaskId) -> Result<Vec<(u32, Vec<u8>)>, StoreError>;
 
     /// Whether a step could be stored now.
-    fn probe(&self) -> Result<(), StoreError>;
-}
-
-/// A batch's outcome without the sums, which stay in the store.
-pub(crate) fn receipt(outcome: Outcome) -> (Receipt, Option<incrowd_protocol::BatchSums>) {
-    match outcome {
-        Outcome::Counted => (Receipt::Counted, None),
-        Outcome::Released(sums) => (Receipt::Counted, Some(sums)),
-        Outcome::Duplicate => (Receipt::Duplicate, None),
-        Outcome::Refused(refusal) => (Receipt::Refused(refusal), None),
-    }
+    fn check_writable(&self) -> Result<(), StoreError>;
 }

@@ -8,20 +8,27 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, backup::Backup};
+use rusqlite::{Connection, OpenFlags, Transaction, backup::Backup};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
 
-/// How long to wait for someone who has the file locked.
+/// How long to wait for a lock of the file.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Says whose file it is, and how its tables came to be.
+/// Whose file it is, and how its tables came to be.
 pub(super) struct Schema {
     /// `PRAGMA application_id`.
     pub application: i32,
-    /// Statements that bring version n to n + 1.
-    pub migrations: &'static [&'static str],
+    /// Each brings the file from version n, its place in the list, to n + 1.
+    pub migrations: &'static [Migration],
+}
+
+/// From one version of a schema to the next.
+pub(super) enum Migration {
+    Statements(&'static str),
+    /// Where the content of the file changes too.
+    Code(fn(&Transaction<'_>) -> Result<(), StoreError>),
 }
 
 /// The shuffler's and the bandit's.
@@ -57,7 +64,7 @@ impl Database {
     }
 
     /// Writes what is there already, as durably as everything else. (An update of a row to its own values would not reach the file.)
-    pub fn probe(&self, schema: &Schema) -> Result<(), StoreError> {
+    pub fn check_writable(&self, schema: &Schema) -> Result<(), StoreError> {
         Ok(self.writer.pragma_update(None, "user_version", schema.migrations.len() as i64)?)
     }
 
@@ -67,7 +74,7 @@ impl Database {
     }
 }
 
-/// Unfinished sums are nobody else's business. SQLite gives its other files the mode of this one.
+/// Only the owner may read unfinished sums. SQLite gives its other files the mode of this one.
 fn private(path: &Path) -> Result<(), StoreError> {
     match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -88,7 +95,7 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The whole file is read once at the start: a damaged one is noticed before anything is answered from it.
+/// Reads the whole file once at the start, so that damage is noticed before anything is answered from it.
 fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), StoreError> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let application: i32 =
@@ -113,8 +120,11 @@ fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), St
 fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), StoreError> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let transaction = connection.transaction()?;
-    for statements in schema.migrations.iter().skip(version as usize) {
-        transaction.execute_batch(statements)?;
+    for migration in schema.migrations.iter().skip(version as usize) {
+        match migration {
+            Migration::Statements(sql) => transaction.execute_batch(sql)?,
+            Migration::Code(migrate) => migrate(&transaction)?,
+        }
     }
     transaction.pragma_update(None, "application_id", schema.application)?;
     transaction.pragma_update(None, "user_version", schema.migrations.len() as i64)?;
@@ -122,7 +132,7 @@ fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), StoreErro
     Ok(())
 }
 
-/// The ids that may still come again are kept in memory, so two processes with one file would count twice.
+/// Keeps a second process out: [`super::Turn`] locks against the threads of this one only.
 fn lock(path: &Path) -> Result<File, StoreError> {
     let path = path.with_extension("lock");
     let failed = |error| StoreError::File { path: path.clone(), error };
@@ -169,20 +179,41 @@ pub fn verify(path: &Path) -> Result<(), StoreError> {
 const CHECKSUM: usize = 8;
 
 /// The bytes with a checksum: a flipped bit in the file is noticed.
-pub(super) fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
-    let digest = Sha256::digest(&bytes);
-    bytes.extend_from_slice(&digest[..CHECKSUM]);
+pub(super) fn with_checksum(bytes: Vec<u8>) -> Vec<u8> {
+    with_checksum_at(&[], bytes)
+}
+
+/// The same, where the checksum is also over the place where the bytes are stored.
+pub(super) fn with_checksum_at(place: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = checksum(place, &bytes);
+    bytes.extend_from_slice(&checksum);
     bytes
 }
 
 /// What [`with_checksum`] was given.
-pub(super) fn checked(mut stored: Vec<u8>, what: &str) -> Result<Vec<u8>, StoreError> {
+pub(super) fn checked(stored: Vec<u8>, what: &str) -> Result<Vec<u8>, StoreError> {
+    checked_at(&[], stored, what)
+}
+
+/// What [`with_checksum_at`] was given, if it is at its place.
+pub(super) fn checked_at(
+    place: &[u8],
+    mut stored: Vec<u8>,
+    what: &str,
+) -> Result<Vec<u8>, StoreError> {
     let damaged = || StoreError::Damaged(format!("the checksum of {what} is wrong"));
     let length = stored.len().checked_sub(CHECKSUM).ok_or_else(damaged)?;
-    let (bytes, checksum) = stored.split_at(length);
-    if Sha256::digest(bytes)[..CHECKSUM] != *checksum {
+    let (bytes, found) = stored.split_at(length);
+    if checksum(place, bytes) != *found {
         return Err(damaged());
     }
     stored.truncate(length);
     Ok(stored)
+}
+
+fn checksum(place: &[u8], bytes: &[u8]) -> [u8; CHECKSUM] {
+    let digest = Sha256::new().chain_update(place).chain_update(bytes).finalize();
+    let mut checksum = [0; CHECKSUM];
+    checksum.copy_from_slice(&digest[..CHECKSUM]);
+    checksum
 }

@@ -3,22 +3,21 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use incrowd_bandit::Statistics;
 use incrowd_protocol::{Task, TaskId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    BanditStore, Step, StoreError, StoredModel,
-    sqlite::{Database, Schema, checked, with_checksum},
+    Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel,
+    sqlite::{Database, Migration, Schema, checked, with_checksum},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
     application: 0x1c_72_6f_62,
-    migrations: &[
+    migrations: &[Migration::Statements(
         "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, round INTEGER NOT NULL DEFAULT 0, statistics BLOB);
          CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;
          CREATE TABLE model (task INTEGER NOT NULL REFERENCES task, version INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, version)) WITHOUT ROWID;",
-    ],
+    )],
 };
 
 /// The bandit's memory in one SQLite file.
@@ -41,7 +40,7 @@ impl SqliteBanditStore {
 }
 
 impl BanditStore for SqliteBanditStore {
-    fn open(&self, task: &Task) -> Result<Option<Statistics>, StoreError> {
+    fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError> {
         let database = self.database();
         let id = task.id();
         database.writer.execute("INSERT OR IGNORE INTO task (id) VALUES (?1)", [id.bytes()])?;
@@ -51,23 +50,19 @@ impl BanditStore for SqliteBanditStore {
         let Some(stored) = stored else { return Ok(None) };
         let bytes = checked(stored, "the statistics")?;
         let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
-        serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+        let statistics = serde_json::from_slice(&bytes).map_err(damaged)?;
+        let (_, _, last) = last(&database.writer, &id)?;
+        let missing = || StoreError::Damaged("statistics without a release".into());
+        Ok(Some(Absorbed { statistics, last: last.ok_or_else(missing)? }))
     }
 
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
         let mut database = self.database();
         let statistics = serde_json::to_vec(step.statistics)
-            .map_err(|error| StoreError::Damaged(error.to_string()))?;
+            .expect("invariant: statistics are numbers, which can always be written");
         let transaction = database.writer.transaction()?;
-        let sql = "SELECT number, round FROM task WHERE id = ?1";
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?));
-        let (number, last) = transaction
-            .query_row(sql, [task.bytes()], row)
-            .optional()?
-            .ok_or(StoreError::UnknownTask(*task))?;
-        if step.round != last + 1 {
-            return Err(StoreError::Order { found: step.round, next: last + 1 });
-        }
+        let (number, last_round, last) = last(&transaction, task)?;
+        step.check(last_round, last)?;
         transaction.execute(
             "INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)",
             params![number, step.round, with_checksum(step.release.to_vec())],
@@ -110,9 +105,23 @@ impl BanditStore for SqliteBanditStore {
         .collect()
     }
 
-    fn probe(&self) -> Result<(), StoreError> {
-        self.database().probe(&SCHEMA)
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.database().check_writable(&SCHEMA)
     }
+}
+
+/// The row of a task, the last round it has absorbed (0 before the first), and that round's release.
+fn last(
+    connection: &Connection,
+    task: &TaskId,
+) -> Result<(i64, u32, Option<ReleaseHash>), StoreError> {
+    let sql = "SELECT number, task.round, bytes FROM task LEFT JOIN release ON task = number AND release.round = task.round WHERE id = ?1";
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let found = connection.query_row(sql, [task.bytes()], row).optional()?;
+    let (number, round, bytes): (i64, u32, Option<Vec<u8>>) =
+        found.ok_or(StoreError::UnknownTask(*task))?;
+    let body = bytes.map(|bytes| checked(bytes, "a release")).transpose()?;
+    Ok((number, round, body.map(|body| ReleaseHash::of(&body))))
 }
 
 fn models(

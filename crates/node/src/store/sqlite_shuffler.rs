@@ -1,34 +1,44 @@
 use std::{
-    collections::{BTreeMap, HashMap},
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
 };
 
-use incrowd_protocol::{BatchSums, Mechanism, ReportId, Task, TaskId};
-use incrowd_shuffler::{Batch, Refusal, Snapshot};
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use incrowd_protocol::TaskId;
+use incrowd_shuffler::{Entry, Kind};
+use rusqlite::{
+    Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params, types::FromSql,
+};
 
 use super::{
-    Progress, Receipt, ShufflerStore, StoreError, Upload, receipt,
-    sqlite::{Database, PATIENCE, Schema, checked, with_checksum},
+    Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
+    TaskState, Turn,
+    sqlite::{
+        Database, Migration, PATIENCE, Schema, checked, checked_at, with_checksum, with_checksum_at,
+    },
+    upgrade,
 };
 
 pub(super) const SCHEMA: Schema = Schema {
     application: 0x1c_72_6f_77,
     migrations: &[
         // Sums and count of the unfinished batch; the ids of each commit, in one blob for each round they were made for; the releases.
-        "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, batch BLOB NOT NULL);
+        Migration::Statements(
+            "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, batch BLOB NOT NULL);
          CREATE TABLE ids (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, ids BLOB NOT NULL);
          CREATE INDEX ids_by_round ON ids (task, round);
          CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;",
-        "ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;",
+        ),
+        Migration::Statements("ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"),
+        // The unfinished batch and the ids become a log: table sums has snapshots and deltas, table ids the rest.
+        Migration::Code(upgrade::to_log),
     ],
 };
 
-/// The shuffler's memory in one SQLite file.
+/// The shuffler's memory in one SQLite file, which one process has open.
 ///
-/// Ids are looked up in memory and only appended to the file, a blob for each commit: a row for each id costs more than everything else together.
+/// Sums and ids are apart, because they live for different times: deltas for at most two seconds, ids for the grace window. Sums are so few
+/// that [`ShufflerStore::forget`] can write the whole table again.
 pub struct SqliteShufflerStore {
     writer: Mutex<Writer>,
     reader: Mutex<Connection>,
@@ -36,22 +46,10 @@ pub struct SqliteShufflerStore {
 
 struct Writer {
     database: Database,
-    tasks: HashMap<TaskId, OpenTask>,
-    /// Whether the write-ahead log holds earlier states.
+    /// Whether the write-ahead log may have what was dropped.
     dirty: bool,
-}
-
-struct OpenTask {
-    number: i64,
-    mechanism: Arc<Mechanism>,
-    state: State,
-}
-
-enum State {
-    Running(Batch),
-    Closed,
-    /// A commit failed: what is in memory may be more than what is in the file, so it is read anew.
-    Unknown,
+    /// Whether table sums may, besides its rows.
+    remnants: bool,
 }
 
 impl SqliteShufflerStore {
@@ -59,224 +57,335 @@ impl SqliteShufflerStore {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let database = Database::open(path, &SCHEMA)?;
         let reader = database.reader()?;
-        let writer = Writer { database, tasks: HashMap::new(), dirty: true };
+        let writer = Writer { database, dirty: true, remnants: true };
         Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader) })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn reader(&self) -> MutexGuard<'_, Connection> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl ShufflerStore for SqliteShufflerStore {
-    fn open(&self, task: &Task) -> Result<Progress, StoreError> {
-        let mut writer = self.writer();
-        let mechanism = Arc::new(task.mechanism().clone());
-        let empty = with_checksum(Batch::new(mechanism.clone()).snapshot().encode());
-        let Writer { database, tasks, .. } = &mut *writer;
-        let (id, sql) = (task.id(), "INSERT OR IGNORE INTO task (id, batch) VALUES (?1, ?2)");
-        database.writer.execute(sql, params![id.bytes(), empty])?;
-        let sql = "SELECT number FROM task WHERE id = ?1";
-        let number = database.writer.query_row(sql, [id.bytes()], |row| row.get(0))?;
-        let state = load(&database.writer, number, &mechanism)?;
-        let task = OpenTask { number, mechanism, state };
-        let progress = task.progress();
-        tasks.insert(id, task);
-        Ok(progress)
+    fn open(&self, task: &TaskId) -> Result<Head, StoreError> {
+        let writer = self.writer();
+        let sql = "INSERT OR IGNORE INTO task (id) VALUES (?1)";
+        writer.database.writer.execute(sql, [task.bytes()])?;
+        Ok(head(&writer.database.writer, task)?.1)
     }
 
-    fn accept(&self, uploads: &[Upload]) -> Result<Vec<Vec<Receipt>>, StoreError> {
-        let mut writer = self.writer();
-        let result = writer.accept(uploads);
-        if result.is_err() {
-            for upload in uploads {
-                if let Some(task) = writer.tasks.get_mut(&upload.task) {
-                    task.state = State::Unknown;
-                }
+    fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
+        let turn = SqliteTurn(self.writer());
+        tasks.iter().try_for_each(|task| turn.head(task).map(drop))?;
+        Ok(Box::new(turn))
+    }
+
+    fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
+        let reader = self.reader();
+        let sql = "SELECT bytes, signature FROM release JOIN task ON task = number WHERE id = ?1 AND release.round = ?2";
+        let mut statement = reader.prepare_cached(sql)?;
+        let found = statement.query_row(params![task.bytes(), round], pair).optional()?;
+        found.map(|(body, signature)| signed(body, signature)).transpose()
+    }
+
+    fn unsigned(&self, task: &TaskId, max: usize) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
+        let reader = self.reader();
+        let sql = "SELECT release.round, bytes FROM release JOIN task ON task = number WHERE id = ?1 AND signature IS NULL ORDER BY release.round";
+        let mut statement = reader.prepare(sql)?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for row in statement.query_map([task.bytes()], pair)? {
+            let (round, body) = row?;
+            let body = checked(body, "a release")?;
+            bytes += body.len();
+            found.push((round, body));
+            if bytes >= max {
+                break;
             }
         }
-        result
+        Ok(found)
     }
 
-    fn progress(&self, task: &TaskId) -> Result<Progress, StoreError> {
+    fn forget(&self) -> Result<bool, StoreError> {
         let mut writer = self.writer();
-        Ok(writer.task(task)?.progress())
-    }
-
-    fn release(&self, task: &TaskId, round: u32) -> Result<Option<Vec<u8>>, StoreError> {
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let sql =
-            "SELECT bytes FROM release JOIN task ON task = number WHERE id = ?1 AND round = ?2";
-        let mut statement = reader.prepare_cached(sql)?;
-        let found =
-            statement.query_row(params![task.bytes(), round], |row| row.get(0)).optional()?;
-        found.map(|bytes| checked(bytes, "a release")).transpose()
-    }
-
-    fn close(&self, task: &TaskId) -> Result<Progress, StoreError> {
-        let mut writer = self.writer();
-        writer.task(task)?;
-        let Writer { database, tasks, dirty } = &mut *writer;
-        let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-        let transaction = database.writer.transaction()?;
-        let sql = "UPDATE task SET closed = 1, batch = x'' WHERE number = ?1";
-        transaction.execute(sql, [open.number])?;
-        transaction.execute("DELETE FROM ids WHERE task = ?1", [open.number])?;
-        transaction.commit()?;
-        *dirty = true;
-        open.state = State::Closed;
-        let progress = open.progress();
-        drop(writer);
-        self.tidy()?;
-        Ok(progress)
-    }
-
-    fn tidy(&self) -> Result<bool, StoreError> {
-        let mut writer = self.writer();
-        if writer.dirty {
-            // Moves what is current into the file and cuts the log to nothing. Reports do not wait for someone who reads, a backup for example.
-            let connection = &writer.database.writer;
-            connection.busy_timeout(Duration::ZERO)?;
-            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-            let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-            connection.busy_timeout(PATIENCE)?;
-            writer.dirty = busy? != 0;
+        let Writer { database, dirty, remnants } = &mut *writer;
+        if *remnants {
+            // Once for what is committed by now: a reader that stays must not make the write-ahead log grow.
+            rewrite_sums(&mut database.writer)?;
+            *remnants = false;
         }
-        Ok(!writer.dirty)
+        if *dirty {
+            *dirty = !truncate_wal(&database.writer)?;
+        }
+        Ok(!*dirty)
     }
 
-    fn probe(&self) -> Result<(), StoreError> {
+    fn check_writable(&self) -> Result<(), StoreError> {
         let mut writer = self.writer();
-        writer.database.probe(&SCHEMA)?;
+        writer.database.check_writable(&SCHEMA)?;
         writer.dirty = true;
         Ok(())
     }
 }
 
-impl Writer {
-    /// The task, read anew if its state is not certain.
-    fn task(&mut self, id: &TaskId) -> Result<&mut OpenTask, StoreError> {
-        let task = self.tasks.get_mut(id).ok_or(StoreError::UnknownTask(*id))?;
-        if matches!(task.state, State::Unknown) {
-            task.state = load(&self.database.writer, task.number, &task.mechanism)?;
-        }
-        Ok(task)
+/// Writes table sums anew.
+///
+/// `secure_delete` overwrites a deleted row, but not the copies of it that SQLite leaves behind in a page when rows move to another. A table
+/// that is deleted as a whole is overwritten page by page.
+fn rewrite_sums(connection: &mut Connection) -> Result<(), StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut statement = transaction.prepare("SELECT task, seq, kind, round, bytes FROM sums")?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
+    let rows: Vec<(i64, i64, i64, u32, Vec<u8>)> =
+        statement.query_map([], row)?.collect::<Result<_, _>>()?;
+    drop(statement);
+    transaction.execute("DELETE FROM sums", [])?;
+    let mut insert = transaction.prepare(INSERT_SUMS)?;
+    for row in rows {
+        insert.execute(row)?;
+    }
+    drop(insert);
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Moves what is current into the file and cuts the write-ahead log to nothing. False if a reader is in the way.
+fn truncate_wal(connection: &Connection) -> Result<bool, StoreError> {
+    // Commits do not wait for a reader, a backup for example.
+    connection.busy_timeout(Duration::ZERO)?;
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    connection.busy_timeout(PATIENCE)?;
+    Ok(busy? == 0)
+}
+
+impl Log for SqliteShufflerStore {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        Ok(head(&self.reader(), task)?.1)
     }
 
-    fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Receipt>>, StoreError> {
-        let mut receipts = Vec::with_capacity(uploads.len());
-        let mut changes: BTreeMap<TaskId, Change> = BTreeMap::new();
-        for upload in uploads {
-            let task = self.task(&upload.task)?;
-            let change = changes.entry(upload.task).or_default();
-            receipts.push(task.count(upload, change));
-        }
-        changes.retain(|_, change| !change.ids.is_empty());
-        if changes.is_empty() {
-            return Ok(receipts);
-        }
-        let transaction = self.database.writer.transaction()?;
-        for (id, change) in &changes {
-            if let Some(task) = self.tasks.get(id) {
-                task.write(&transaction, change)?;
-            }
-        }
-        transaction.commit()?;
-        self.dirty = true;
-        Ok(receipts)
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        tail(&self.reader(), task, after, max_bytes)
     }
 }
 
-/// What a commit adds to a task.
-#[derive(Default)]
-struct Change {
-    /// Counted ids by the round they were made for.
-    ids: BTreeMap<u32, Vec<u8>>,
-    releases: Vec<BatchSums>,
+struct SqliteTurn<'a>(MutexGuard<'a, Writer>);
+
+impl Log for SqliteTurn<'_> {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        Ok(head(&self.0.database.writer, task)?.1)
+    }
+
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        tail(&self.0.database.writer, task, after, max_bytes)
+    }
 }
 
-impl OpenTask {
-    fn progress(&self) -> Progress {
-        match &self.state {
-            State::Running(batch) => Progress {
-                round: batch.round().map(|round| round.number),
-                count: batch.count(),
-                remembered: batch.remembered(),
-                closed: false,
-            },
-            State::Closed | State::Unknown => {
-                Progress { round: None, count: 0, remembered: 0, closed: true }
-            }
-        }
+impl Turn for SqliteTurn<'_> {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
     }
 
-    fn count(&mut self, upload: &Upload, change: &mut Change) -> Vec<Receipt> {
-        let State::Running(batch) = &mut self.state else {
-            return vec![Receipt::Refused(Refusal::Finished); upload.reports.len()];
-        };
-        let count = |report: &incrowd_protocol::Report| {
-            let (receipt, released) = receipt(batch.accept(report));
-            if receipt == Receipt::Counted {
-                change.ids.entry(report.round()).or_default().extend_from_slice(&report.id().0);
-            }
-            change.releases.extend(released);
-            receipt
-        };
-        upload.reports.iter().map(count).collect()
+    fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
+        let Writer { database, dirty, remnants } = &mut *self.0;
+        (*dirty, *remnants) = (true, true);
+        let behavior = TransactionBehavior::Immediate;
+        let transaction =
+            database.writer.transaction_with_behavior(behavior).map_err(StoreError::from)?;
+        for (task, change) in changes {
+            write(&transaction, &task, change)?;
+        }
+        // The log may have the whole transaction although its sync failed: a restart would then find it.
+        transaction.commit().map_err(|error| CommitError::Unknown(error.into()))
     }
+}
 
-    fn write(&self, transaction: &Transaction<'_>, change: &Change) -> Result<(), StoreError> {
-        let State::Running(batch) = &self.state else { return Ok(()) };
-        let oldest = batch.oldest_remembered();
-        for (&round, ids) in change.ids.range(oldest..) {
-            let mut insert = transaction
-                .prepare_cached("INSERT INTO ids (task, round, ids) VALUES (?1, ?2, ?3)")?;
-            insert.execute(params![self.number, round, with_checksum(ids.clone())])?;
-        }
-        for sums in &change.releases {
-            // Sums are plain numbers: they can always be written.
-            let bytes =
-                serde_json::to_vec(sums).map_err(|error| StoreError::Damaged(error.to_string()))?;
-            transaction.execute(
-                "INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)",
-                params![self.number, sums.round(), with_checksum(bytes)],
-            )?;
-        }
-        if !change.releases.is_empty() {
-            let sql = "DELETE FROM ids WHERE task = ?1 AND round < ?2";
-            transaction.execute(sql, params![self.number, oldest])?;
-        }
+/// A task in the file.
+pub(super) struct TaskRow {
+    pub number: i64,
+    pub id: Vec<u8>,
+}
+
+const INSERT_SUMS: &str =
+    "INSERT INTO sums (task, seq, kind, round, bytes) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+fn write(transaction: &Transaction<'_>, task: &TaskId, change: Change) -> Result<(), StoreError> {
+    let (row, current) = head(transaction, task)?;
+    let Change { append: entries, releases, drop_sums_before, drop_ids_before, head } = change;
+    if head.seq != current.seq.next() {
+        return Err(StoreError::Stale { found: head.seq.0, last: current.seq.0 });
+    }
+    let sums = entries.iter().any(|entry| entry.kind != Kind::Ids);
+    // The sums tell the last commit as well: most commits need not touch the task's row.
+    if !sums || (Head { seq: head.seq, ..current }) != head {
+        let last = head.last.map(|last| last.bytes().to_vec());
+        let closed = head.state == TaskState::Closed;
         transaction
-            .prepare_cached("UPDATE task SET batch = ?2 WHERE number = ?1")?
-            .execute(params![self.number, with_checksum(batch.snapshot().encode())])?;
-        Ok(())
+            .prepare_cached(
+                "UPDATE task SET seq = ?2, round = ?3, last = ?4, closed = ?5 WHERE number = ?1",
+            )?
+            .execute(params![row.number, head.seq.0 as i64, head.round, last, closed])?;
+    }
+    for entry in entries {
+        append(transaction, &row, head.seq, entry)?;
+    }
+    for (round, release) in releases {
+        write_release(transaction, row.number, round, release)?;
+    }
+    if drop_sums_before > Seq(0) {
+        // A task that is over has no sums that would tell its last commit.
+        let before = i64::try_from(drop_sums_before.0).unwrap_or(i64::MAX);
+        let sql = "DELETE FROM sums WHERE task = ?1 AND seq < ?2";
+        transaction.prepare_cached(sql)?.execute(params![row.number, before])?;
+    }
+    if drop_ids_before > 0 {
+        let sql =
+            "DELETE FROM ids WHERE rowid IN (SELECT rowid FROM ids WHERE task = ?1 AND round < ?2)";
+        transaction.prepare_cached(sql)?.execute(params![row.number, drop_ids_before])?;
+    }
+    Ok(())
+}
+
+/// Writes an entry of a commit.
+pub(super) fn append(
+    transaction: &Transaction<'_>,
+    task: &TaskRow,
+    seq: Seq,
+    Entry { round, kind, bytes }: Entry,
+) -> Result<(), StoreError> {
+    let bytes = with_checksum_at(&place(&task.id, seq, kind, round), bytes);
+    let seq = seq.0 as i64;
+    if kind == Kind::Ids {
+        let sql = "INSERT INTO ids (task, seq, round, bytes) VALUES (?1, ?2, ?3, ?4)";
+        transaction.prepare_cached(sql)?.execute(params![task.number, seq, round, bytes])?;
+    } else {
+        let row = params![task.number, seq, code(kind), round, bytes];
+        transaction.prepare_cached(INSERT_SUMS)?.execute(row)?;
+    }
+    Ok(())
+}
+
+fn write_release(
+    transaction: &Transaction<'_>,
+    task: i64,
+    round: u32,
+    SignedRelease { body, signature }: SignedRelease,
+) -> Result<(), StoreError> {
+    // A release of an older version of the store has no signature yet. Nothing else is ever replaced.
+    let sql = "INSERT INTO release (task, round, bytes, signature) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (task, round) DO UPDATE SET signature = excluded.signature WHERE signature IS NULL AND bytes = excluded.bytes";
+    let signature = with_checksum(signature.to_string().into_bytes());
+    let row = params![task, round, with_checksum(body), signature];
+    if transaction.execute(sql, row)? == 0 {
+        return Err(StoreError::Released(round));
+    }
+    Ok(())
+}
+
+fn head(connection: &Connection, task: &TaskId) -> Result<(TaskRow, Head), StoreError> {
+    let sql = "SELECT number, max(seq, coalesce((SELECT max(seq) FROM sums WHERE task = number), 0)), round, last, closed FROM task WHERE id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let row = |row: &Row<'_>| {
+        let last: Option<[u8; 32]> = row.get(3)?;
+        let closed: bool = row.get(4)?;
+        let head = Head {
+            seq: Seq(row.get::<_, i64>(1)? as u64),
+            round: row.get(2)?,
+            last: last.map(ReleaseHash::from_bytes),
+            state: if closed { TaskState::Closed } else { TaskState::Open },
+        };
+        Ok((TaskRow { number: row.get(0)?, id: task.bytes().to_vec() }, head))
+    };
+    let found = statement.query_row([task.bytes()], row).optional()?;
+    found.ok_or(StoreError::UnknownTask(*task))
+}
+
+fn tail(
+    connection: &Connection,
+    task: &TaskId,
+    after: Seq,
+    max_bytes: usize,
+) -> Result<Vec<(Seq, Entry)>, StoreError> {
+    // One moment of both tables.
+    let transaction = connection.unchecked_transaction()?;
+    let (row, _) = head(&transaction, task)?;
+    let entry = |row: &Row<'_>| {
+        let stored: (i64, i64, u32, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok(stored)
+    };
+    let after = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let sql = "SELECT seq, kind, round, bytes FROM sums WHERE task = ?1 AND seq > ?2 ORDER BY seq";
+    let mut sums = transaction.prepare_cached(sql)?;
+    let mut sums = sums.query_map(params![row.number, after], entry)?.peekable();
+    let sql =
+        "SELECT seq, 0, round, bytes FROM ids WHERE task = ?1 AND seq > ?2 ORDER BY seq, round";
+    let mut ids = transaction.prepare_cached(sql)?;
+    let mut ids = ids.query_map(params![row.number, after], entry)?.peekable();
+    let (mut found, mut bytes): (Vec<(Seq, Entry)>, usize) = (Vec::new(), 0);
+    loop {
+        let first_is_sums = match (sums.peek(), ids.peek()) {
+            (None, None) => break,
+            (Some(Ok(sums)), Some(Ok(ids))) => sums.0 <= ids.0,
+            (sums, _) => sums.is_some(),
+        };
+        let next = if first_is_sums { sums.next() } else { ids.next() };
+        let Some(next) = next else { break };
+        let (seq, code, round, stored) = next?;
+        let seq = Seq(seq as u64);
+        if bytes >= max_bytes && found.last().is_some_and(|(last, _)| *last != seq) {
+            break;
+        }
+        bytes += stored.len();
+        let kind = kind(code)?;
+        let stored = checked_at(&place(&row.id, seq, kind, round), stored, "an entry")?;
+        found.push((seq, Entry { round, kind, bytes: stored }));
+    }
+    Ok(found)
+}
+
+/// What the checksum of an entry is over besides its bytes.
+fn place(task: &[u8], seq: Seq, kind: Kind, round: u32) -> Vec<u8> {
+    let (seq, kind, round) = (seq.0.to_be_bytes(), [code(kind) as u8], round.to_be_bytes());
+    [task, seq.as_slice(), kind.as_slice(), round.as_slice()].concat()
+}
+
+fn code(kind: Kind) -> i64 {
+    match kind {
+        Kind::Ids => 0,
+        Kind::Delta => 1,
+        Kind::Snapshot => 2,
     }
 }
 
-fn load(
-    connection: &Connection,
-    number: i64,
-    mechanism: &Arc<Mechanism>,
-) -> Result<State, StoreError> {
-    let sql = "SELECT batch, closed FROM task WHERE number = ?1";
-    let (batch, closed): (Vec<u8>, bool) =
-        connection.query_row(sql, [number], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if closed {
-        return Ok(State::Closed);
+fn kind(code: i64) -> Result<Kind, StoreError> {
+    match code {
+        0 => Ok(Kind::Ids),
+        1 => Ok(Kind::Delta),
+        2 => Ok(Kind::Snapshot),
+        other => Err(StoreError::Damaged(format!("an entry of the unknown kind {other}"))),
     }
-    let damaged = |error: incrowd_shuffler::ResumeError| StoreError::Damaged(error.to_string());
-    let snapshot = Snapshot::decode(&checked(batch, "a batch")?).map_err(damaged)?;
-    let mut ids: Vec<(ReportId, u32)> = Vec::new();
-    let mut statement = connection.prepare("SELECT round, ids FROM ids WHERE task = ?1")?;
-    let mut rows = statement.query([number])?;
-    while let Some(row) = rows.next()? {
-        let round = row.get(0)?;
-        let blob = checked(row.get(1)?, "ids")?;
-        let (blob, odd) = blob.as_chunks::<16>();
-        if !odd.is_empty() {
-            return Err(StoreError::Damaged("half an id".into()));
-        }
-        ids.extend(blob.iter().map(|id| (ReportId(*id), round)));
-    }
-    Ok(State::Running(Batch::resume(mechanism.clone(), snapshot, ids).map_err(damaged)?))
+}
+
+fn pair<A: FromSql, B: FromSql>(row: &Row<'_>) -> rusqlite::Result<(A, B)> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+fn signed(body: Vec<u8>, signature: Option<Vec<u8>>) -> Result<SignedRelease, StoreError> {
+    let body = checked(body, "a release")?;
+    let damaged = |what: &str| StoreError::Damaged(format!("{what} signature of a release"));
+    let signature = checked(signature.ok_or_else(|| damaged("no"))?, "a signature")?;
+    let signature = str::from_utf8(&signature).ok().and_then(|text| text.parse().ok());
+    Ok(SignedRelease { body, signature: signature.ok_or_else(|| damaged("an unreadable"))? })
 }

@@ -437,9 +437,9 @@ fn r25_on_a_full_disk_no_store_says_that_it_could_store_something() {
     let shuffler = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
     let bandit = SqliteBanditStore::open(&folder.path().join("bandit.db")).unwrap();
     let task = crate::common::orphan(plain(mechanism(2, 0, &[(2, 2, 1)])));
-    shuffler.open(&task).unwrap();
+    shuffler.open(&task.id()).unwrap();
     bandit.open(&task).unwrap();
-    let probe = || (shuffler.probe().is_ok(), bandit.probe().is_ok());
+    let probe = || (shuffler.check_writable().is_ok(), bandit.check_writable().is_ok());
     assert_eq!(probe(), (true, true));
     for name in ["shuffler.db", "bandit.db"] {
         let file = rusqlite::Connection::open(folder.path().join(name)).unwrap();
@@ -495,7 +495,7 @@ async fn r25_a_damaged_release_is_not_served_and_a_damaged_store_not_opened() {
     let node = place.start(Roles::Shuffler);
     assert_eq!(problem(node.release(1).await).await, (503, "unavailable".into()));
     node.stop().await;
-    change("UPDATE task SET batch = zeroblob(length(batch))");
+    change("UPDATE sums SET bytes = zeroblob(length(bytes))");
     let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
     assert!(refused.to_string().contains("damaged"), "{refused}");
 }

@@ -1,7 +1,6 @@
-//! The stores' promises: one suite for every store of a role (R1, R2, R3, R4, R6, R24), and what a file must survive (R25).
+//! The bandit's stores (R24), what the shuffler's file forgets (R6), and what a file must survive (R25).
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -13,256 +12,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{contains, hot, id, mechanism, one_hot, orphan, plain, sums};
+use crate::{
+    common::{contains, hot, id, mechanism, one_hot, orphan, plain, sums},
+    shelf::Shelf,
+};
 use incrowd_bandit::Bandit;
+use incrowd_envelope::SigningKey;
 use incrowd_node::{
-    StoreError,
+    OpenTasks, Progress, StoreError, Upload,
     store::{
-        BanditStore, MemoryBanditStore, MemoryShufflerStore, Progress, Receipt, ShufflerStore,
-        SqliteBanditStore, SqliteShufflerStore, Step, StoredModel, Upload, backup, verify,
+        Absorbed, BanditStore, CommitError, Log, MemoryBanditStore, ReleaseHash, Seq,
+        ShufflerStore, SqliteBanditStore, SqliteShufflerStore, Step, StoredModel, backup, verify,
     },
 };
-use incrowd_protocol::{BatchSums, Mechanism, Report, Task};
-use incrowd_shuffler::Refusal;
+use incrowd_protocol::{BatchSums, Report, Task, TaskId};
+use incrowd_shuffler::{Kind, Outcome};
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
-
-/// A shuffler's store that can be dropped and opened again.
-struct Shelf {
-    folder: Option<TempDir>,
-    store: Option<Box<dyn ShufflerStore>>,
-}
-
-impl Shelf {
-    fn memory() -> Self {
-        Self { folder: None, store: Some(Box::<MemoryShufflerStore>::default()) }
-    }
-
-    fn sqlite() -> Self {
-        let mut shelf = Self { folder: Some(TempDir::new().unwrap()), store: None };
-        shelf.restart();
-        shelf
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.as_ref().unwrap().path().join("shuffler.db")
-    }
-
-    /// What is in memory only has nothing to come back from, so it stays.
-    fn restart(&mut self) {
-        if self.folder.is_some() {
-            self.store = None;
-            self.store = Some(Box::new(SqliteShufflerStore::open(&self.path()).unwrap()));
-        }
-    }
-
-    fn store(&self) -> &dyn ShufflerStore {
-        self.store.as_deref().unwrap()
-    }
-}
-
-/// What a device or an operator does.
-#[derive(Debug, Clone)]
-enum Act {
-    /// Uploads in one step; each is the numbers of the reports. A new report is made for the current round plus the second number, minus 3.
-    Upload(Vec<Vec<(u32, u32)>>),
-    Restart,
-    Read(u32),
-    Tidy,
-    Close,
-}
-
-fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let request = prop::collection::vec((0u32..27, 0u32..=4), 0..7);
-    let act = prop_oneof![
-        12 => prop::collection::vec(request, 1..4).prop_map(Act::Upload),
-        4 => Just(Act::Restart),
-        4 => (1u32..7).prop_map(Act::Read),
-        2 => Just(Act::Tidy),
-        1 => Just(Act::Close),
-    ];
-    prop::collection::vec(act, 1..30)
-}
-
-const SIZE: u32 = 4;
-const ROUNDS: u32 = 5;
-
-/// What must hold, told in the simplest way: everything that ever counted is kept.
-struct Expected {
-    mechanism: Mechanism,
-    grace: u32,
-    /// Number and round it was made for, in the order in which they counted.
-    counted: Vec<(u32, u32)>,
-    closed: bool,
-}
-
-impl Expected {
-    fn round(&self) -> Option<u32> {
-        let round = self.counted.len() as u32 / SIZE + 1;
-        (round <= ROUNDS && !self.closed).then_some(round)
-    }
-
-    fn upload(&mut self, number: u32, made_for: u32) -> Receipt {
-        let Some(current) = self.round() else { return Receipt::Refused(Refusal::Finished) };
-        if made_for > current {
-            return Receipt::Refused(Refusal::Early { round: made_for, current });
-        }
-        if made_for + self.grace < current {
-            let oldest = current.saturating_sub(self.grace).max(1);
-            return Receipt::Refused(Refusal::Late { round: made_for, oldest, current });
-        }
-        if self.counted.iter().any(|(known, _)| *known == number) {
-            return Receipt::Duplicate;
-        }
-        self.counted.push((number, made_for));
-        Receipt::Counted
-    }
-
-    fn release(&self, round: u32) -> Option<Vec<u64>> {
-        let batch = self.counted.chunks_exact(SIZE as usize).nth(round as usize - 1)?;
-        Some(hot(&self.mechanism, batch.iter().map(|(number, _)| *number)))
-    }
-
-    fn progress(&self) -> Progress {
-        let Some(round) = self.round() else {
-            return Progress { round: None, count: 0, remembered: 0, closed: self.closed };
-        };
-        let remembered = self.counted.iter().filter(|(_, made)| made + self.grace >= round);
-        let (count, remembered) = (self.counted.len() as u32 % SIZE, remembered.count());
-        Progress { round: Some(round), count, remembered, closed: false }
-    }
-}
-
-/// R1 to R4 on any store: the same acts on the store and on the simplest telling of what must hold.
-fn conforms(mut shelf: Shelf, grace: u32, acts: Vec<Act>) -> Result<(), TestCaseError> {
-    let task = orphan(plain(mechanism(6, grace, &[(ROUNDS, SIZE, 1)])));
-    let id = task.id();
-    let mechanism = task.mechanism().clone();
-    let mut expected =
-        Expected { mechanism: mechanism.clone(), grace, counted: Vec::new(), closed: false };
-    let mut made: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut seen: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-    shelf.store().open(&task).unwrap();
-    for act in acts {
-        match act {
-            Act::Upload(requests) => {
-                let (mut uploads, mut receipts) = (Vec::new(), Vec::new());
-                for request in requests {
-                    let (mut reports, mut outcomes) = (Vec::new(), Vec::new());
-                    for (number, age) in request {
-                        let now = expected.round().unwrap_or(ROUNDS);
-                        // A device makes its report once and may send it again later.
-                        let made_for = *made
-                            .entry(number)
-                            .or_insert((now + age).saturating_sub(3).clamp(1, ROUNDS));
-                        reports.push(one_hot(&mechanism, made_for, number));
-                        outcomes.push(expected.upload(number, made_for));
-                    }
-                    uploads.push(Upload { task: id, reports });
-                    receipts.push(outcomes);
-                }
-                prop_assert_eq!(shelf.store().accept(&uploads).unwrap(), receipts);
-            }
-            Act::Restart => {
-                shelf.restart();
-                shelf.store().open(&task).unwrap();
-            }
-            Act::Read(round) => {
-                let bytes = shelf.store().release(&id, round).unwrap();
-                prop_assert_eq!(bytes.as_deref().map(sums), expected.release(round));
-            }
-            Act::Tidy => prop_assert!(shelf.store().tidy().unwrap()),
-            Act::Close => {
-                prop_assert!(shelf.store().close(&id).unwrap().closed);
-                expected.closed = true;
-                // What was in the unfinished batch is in no release.
-                let kept = expected.counted.len() / SIZE as usize * SIZE as usize;
-                expected.counted.truncate(kept);
-            }
-        }
-        // A store that was never restarted remembers ids of a finished task; nobody can send those again.
-        let mut progress = shelf.store().progress(&id).unwrap();
-        if progress.round.is_none() {
-            progress.remembered = 0;
-        }
-        prop_assert_eq!(progress, expected.progress());
-        for round in 1..=ROUNDS {
-            let Some(bytes) = shelf.store().release(&id, round).unwrap() else { continue };
-            prop_assert_eq!(seen.entry(round).or_insert_with(|| bytes.clone()), &bytes, "R2");
-        }
-        let mut totals = vec![0; mechanism.coordinates()];
-        for bytes in seen.values() {
-            let sums = sums(bytes);
-            prop_assert_eq!(sums.iter().sum::<u64>(), u64::from(SIZE), "R1");
-            totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
-        }
-        prop_assert!(totals.iter().all(|total| *total <= 1), "R3: {:?}", totals);
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
-
-    #[test]
-    fn r1_r2_r3_r4_the_memory_store_keeps_its_promises_whatever_happens(grace in 0u32..3, acts in acts()) {
-        conforms(Shelf::memory(), grace, acts)?;
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
-
-    #[test]
-    fn r1_r2_r3_r4_the_sqlite_store_keeps_its_promises_whatever_happens(grace in 0u32..3, acts in acts()) {
-        conforms(Shelf::sqlite(), grace, acts)?;
-    }
-}
-
-fn upload(task: &Task, reports: Vec<Report>) -> [Upload; 1] {
-    [Upload { task: task.id(), reports }]
-}
-
-#[test]
-fn tasks_in_one_store_do_not_touch_each_other() {
-    for mut shelf in [Shelf::memory(), Shelf::sqlite()] {
-        let [one, other] = [1, 2].map(|grace| orphan(plain(mechanism(3, grace, &[(2, 2, 1)]))));
-        for task in [&one, &other] {
-            shelf.store().open(task).unwrap();
-        }
-        let uploads = [(&one, 0), (&other, 0), (&other, 1)].map(|(task, number)| Upload {
-            task: task.id(),
-            reports: vec![one_hot(task.mechanism(), 1, number)],
-        });
-        let receipts = shelf.store().accept(&uploads).unwrap();
-        assert_eq!(receipts, vec![vec![Receipt::Counted]; 3], "the same id in two tasks");
-        shelf.store().close(&one.id()).unwrap();
-        shelf.restart();
-        assert!(shelf.store().open(&one).unwrap().closed);
-        assert_eq!(shelf.store().open(&other).unwrap().round, Some(2));
-        assert_eq!(shelf.store().release(&one.id(), 1).unwrap(), None);
-        let release = shelf.store().release(&other.id(), 1).unwrap().unwrap();
-        assert_eq!(sums(&release), hot(other.mechanism(), [0, 1]));
-    }
-}
-
-#[test]
-fn r1_an_upload_with_an_unknown_task_changes_nothing() {
-    for shelf in [Shelf::memory(), Shelf::sqlite()] {
-        let [known, unknown] = [1, 2].map(|grace| orphan(plain(mechanism(3, grace, &[(2, 2, 1)]))));
-        shelf.store().open(&known).unwrap();
-        let reports = |task: &Task| upload(task, vec![one_hot(task.mechanism(), 1, 0)]);
-        let [first] = reports(&known);
-        let [second] = reports(&unknown);
-        let result = shelf.store().accept(&[first, second]);
-        assert!(matches!(result, Err(StoreError::UnknownTask(id)) if id == unknown.id()));
-        assert_eq!(shelf.store().progress(&known.id()).unwrap().count, 0);
-        let receipts = shelf.store().accept(&reports(&known)).unwrap();
-        assert_eq!(receipts, [[Receipt::Counted]], "it did not count before");
-    }
-}
 
 /// A bandit's store that can be dropped and opened again.
 struct BanditShelf {
@@ -321,9 +89,24 @@ fn history(rounds: u32) -> History {
 
 impl History {
     fn absorb(&self, store: &dyn BanditStore, round: u32) -> Result<(), StoreError> {
+        self.absorb_after(store, round, self.release_before(round))
+    }
+
+    fn release_before(&self, round: u32) -> Option<ReleaseHash> {
+        let before = (round as usize).checked_sub(2)?;
+        Some(ReleaseHash::of(&self.steps[before].0))
+    }
+
+    /// With this one stated to be the release before.
+    fn absorb_after(
+        &self,
+        store: &dyn BanditStore,
+        round: u32,
+        previous: Option<ReleaseHash>,
+    ) -> Result<(), StoreError> {
         let (release, bandit, model) = &self.steps[round as usize - 1];
         let (statistics, model) = (bandit.statistics(), model.as_ref());
-        store.absorb(&self.task.id(), &Step { round, release, statistics, model })
+        store.absorb(&self.task.id(), &Step { round, previous, release, statistics, model })
     }
 }
 
@@ -351,11 +134,11 @@ fn bandit_conforms(mut shelf: BanditShelf, acts: Vec<Option<u32>>) -> Result<(),
             }
         }
         let steps = &history.steps[..absorbed as usize];
-        let statistics = shelf.store().open(&history.task).unwrap();
-        prop_assert_eq!(
-            statistics.as_ref(),
-            steps.last().map(|(_, bandit, _)| bandit.statistics())
-        );
+        let absorbed = steps.last().map(|(release, bandit, _)| Absorbed {
+            statistics: bandit.statistics().clone(),
+            last: ReleaseHash::of(release),
+        });
+        prop_assert_eq!(shelf.store().open(&history.task).unwrap(), absorbed);
         let releases: Vec<(u32, Vec<u8>)> =
             (1..).zip(steps.iter().map(|(release, ..)| release.clone())).collect();
         prop_assert_eq!(shelf.store().releases(&id).unwrap(), releases);
@@ -381,6 +164,27 @@ proptest! {
     fn r24_every_bandit_store_takes_each_release_once_and_in_order(acts in bandit_acts()) {
         bandit_conforms(BanditShelf::memory(), acts.clone())?;
         bandit_conforms(BanditShelf::sqlite(), acts)?;
+    }
+}
+
+#[test]
+fn r24_a_release_that_follows_another_one_than_the_last_is_refused_and_changes_nothing() {
+    for mut shelf in [BanditShelf::memory(), BanditShelf::sqlite()] {
+        let history = history(3);
+        shelf.store().open(&history.task).unwrap();
+        let (first, second) = (history.release_before(2), history.release_before(3));
+        for (round, wrong, right) in [(1, first, None), (2, None, first), (3, first, second)] {
+            let before = shelf.store().open(&history.task).unwrap();
+            let result = history.absorb_after(shelf.store(), round, wrong);
+            let Err(StoreError::Predecessor { stated, stored }) = result else {
+                panic!("round {round}: {result:?}");
+            };
+            assert_eq!((stated, stored), (wrong, right));
+            assert_eq!(shelf.store().open(&history.task).unwrap(), before);
+            history.absorb_after(shelf.store(), round, right).unwrap();
+            shelf.restart();
+        }
+        assert_eq!(shelf.store().releases(&history.task.id()).unwrap().len(), 3);
     }
 }
 
@@ -426,30 +230,116 @@ fn first_version(path: &Path, task: &Task) -> Vec<u8> {
     release
 }
 
+/// The open tasks of a store, and the key they sign with.
+fn opened(store: SqliteShufflerStore, task: &Task) -> (Arc<SqliteShufflerStore>, OpenTasks) {
+    let store = Arc::new(store);
+    let mut tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&[7; 32]));
+    tasks.open(task.id(), Arc::new(task.mechanism().clone())).unwrap();
+    (store, tasks)
+}
+
+fn accept(tasks: &mut OpenTasks, task: &Task, reports: &[Report]) -> Vec<Outcome> {
+    let upload = Upload { task: task.id(), reports: reports.to_vec() };
+    tasks.accept(&[upload]).unwrap().pop().unwrap()
+}
+
+/// The body of a release with the right signature.
+fn released(store: &SqliteShufflerStore, task: &TaskId, round: u32) -> Option<Vec<u8>> {
+    use incrowd_envelope::{Document, verify};
+    let release = store.release(task, round).unwrap()?;
+    let key = SigningKey::from_bytes(&[7; 32]).verification_key();
+    verify(&key, Document::Release, task, &release.body, &release.signature).unwrap();
+    Some(release.body)
+}
+
+fn version(path: &Path) -> i64 {
+    let file = Connection::open(path).unwrap();
+    file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
 #[test]
 fn r25_a_file_of_the_first_version_keeps_its_batch_ids_and_releases() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("shuffler.db");
     let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
     let release = first_version(&path, &task);
-    let store = SqliteShufflerStore::open(&path).unwrap();
-    let progress = store.open(&task).unwrap();
+    let (store, mut tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &task);
+    let progress = tasks.progress(&task.id()).unwrap();
     assert_eq!(progress, Progress { round: Some(2), count: 2, remembered: 5, closed: false });
-    assert_eq!(store.release(&task.id(), 1).unwrap().unwrap(), release);
+    assert_eq!(released(&store, &task.id(), 1).unwrap(), release);
+    let head = store.head(&task.id()).unwrap();
+    assert_eq!((head.round, head.last), (2, Some(ReleaseHash::of(&release))));
     let again = [(1, 0), (1, 3), (2, 4)].map(|(round, n)| one_hot(task.mechanism(), round, n));
-    let receipts = store.accept(&upload(&task, again.to_vec())).unwrap();
-    assert_eq!(receipts, [vec![Receipt::Duplicate; 3]], "R3 holds over the upgrade");
-    store.accept(&upload(&task, vec![one_hot(task.mechanism(), 2, 5)])).unwrap();
-    let second = store.release(&task.id(), 2).unwrap().unwrap();
+    let outcomes = accept(&mut tasks, &task, &again);
+    assert_eq!(outcomes, vec![Outcome::Duplicate; 3], "R3 holds over the upgrade");
+    accept(&mut tasks, &task, &[one_hot(task.mechanism(), 2, 5)]);
+    let second = released(&store, &task.id(), 2).unwrap();
     assert_eq!(sums(&second), hot(task.mechanism(), [3, 4, 5]), "the batch went on");
-    drop(store);
-    let version: i64 = Connection::open(&path)
-        .unwrap()
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .unwrap();
-    assert_eq!(version, 2);
-    let store = SqliteShufflerStore::open(&path).unwrap();
-    assert_eq!(store.open(&task).unwrap().round, Some(3), "an upgraded file opens again");
+    drop((store, tasks));
+    assert_eq!(version(&path), 3);
+    let (store, tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &task);
+    let round = tasks.progress(&task.id()).unwrap().round;
+    assert_eq!(round, Some(3), "an upgraded file opens again");
+    assert_eq!(released(&store, &task.id(), 1).unwrap(), release, "signed once, kept");
+}
+
+#[test]
+fn r25_a_file_of_the_second_version_keeps_its_batches_ids_releases_and_ends() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("shuffler.db");
+    // The same file with three more tasks: finished, closed after its first release, and never used.
+    let filled = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
+    let [finished, closed, fresh] = [(1, 1), (3, 1), (3, 2)]
+        .map(|(rounds, grace)| orphan(plain(mechanism(3, grace, &[(rounds, 3, 1)]))));
+    let release = first_version(&path, &filled);
+    let file = Connection::open(&path).unwrap();
+    let sql =
+        "ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0; PRAGMA user_version = 2;";
+    file.execute_batch(sql).unwrap();
+    let rows = [
+        (8, &finished, with_checksum(&snapshot(0, 0, &[])), false),
+        (9, &closed, Vec::new(), true),
+        (10, &fresh, with_checksum(&snapshot(1, 0, &hot(fresh.mechanism(), []))), false),
+    ];
+    for (number, task, batch, closed) in rows {
+        let insert = "INSERT INTO task (number, id, batch, closed) VALUES (?1, ?2, ?3, ?4)";
+        file.execute(insert, params![number, task.id().bytes(), batch, closed]).unwrap();
+    }
+    for (number, task) in [(8, &finished), (9, &closed)] {
+        let release = BatchSums::new(task.mechanism(), 1, hot(task.mechanism(), 0..3)).unwrap();
+        let release = with_checksum(&serde_json::to_vec(&release).unwrap());
+        let insert = "INSERT INTO release (task, round, bytes) VALUES (?1, 1, ?2)";
+        file.execute(insert, params![number, release]).unwrap();
+    }
+    drop(file);
+    for reopened in [false, true] {
+        let (store, mut tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &filled);
+        for task in [&finished, &closed, &fresh] {
+            tasks.open(task.id(), Arc::new(task.mechanism().clone())).unwrap();
+        }
+        let over = |closed| Progress { round: None, count: 0, remembered: 0, closed };
+        let of = |tasks: &OpenTasks, task: &Task| tasks.progress(&task.id()).unwrap();
+        assert_eq!(of(&tasks, &finished), over(false));
+        assert_eq!(of(&tasks, &closed), over(true));
+        assert_eq!(of(&tasks, &fresh).round, Some(1));
+        assert_eq!(released(&store, &filled.id(), 1).unwrap(), release);
+        for task in [&finished, &closed] {
+            let body = released(&store, &task.id(), 1).unwrap();
+            assert_eq!(sums(&body), hot(task.mechanism(), 0..3));
+            assert_eq!(store.head(&task.id()).unwrap().last, Some(ReleaseHash::of(&body)));
+        }
+        let counted = u32::from(reopened);
+        assert_eq!(of(&tasks, &filled).count, 2);
+        assert_eq!(of(&tasks, &fresh).count, counted, "reopened: {reopened}");
+        accept(&mut tasks, &fresh, &[one_hot(fresh.mechanism(), 1, counted)]);
+        assert!(tasks.forget().unwrap());
+        drop((store, tasks));
+        assert_eq!(version(&path), 3);
+    }
+    // What the old tables had is not left in the file.
+    let file = everything(folder.path());
+    assert!(!contains(&file, &snapshot(2, 2, &hot(filled.mechanism(), [3, 4]))));
+    assert!(contains(&file, &id(4).0), "this test would see the ids");
 }
 
 /// What opening a file says, and whether the file was left as it was.
@@ -466,7 +356,7 @@ fn r25_a_file_of_a_newer_version_is_refused_and_left_alone() {
     drop(SqliteShufflerStore::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let (error, same) = refused(&path);
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 2 }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 3 }), "{error}");
     assert!(same);
     assert!(matches!(verify(&path), Err(StoreError::Newer { .. })));
 }
@@ -510,23 +400,78 @@ fn flip(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn r25_a_flipped_bit_in_what_is_stored_is_noticed() {
+fn r25_a_flipped_bit_in_an_old_file_is_noticed_by_the_upgrade() {
     let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
     let damaged = |what: &[u8]| {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("shuffler.db");
         first_version(&path, &task);
         flip(&path, what);
-        let store = SqliteShufflerStore::open(&path).unwrap();
-        let opened = store.open(&task);
-        (opened.map(|_| ()), store.release(&task.id(), 1).map(|_| ()))
+        let store = SqliteShufflerStore::open(&path)?;
+        store.open(&task.id())?;
+        store.unsigned(&task.id(), 1 << 20).map(|_| ())
     };
     let batch = snapshot(2, 2, &hot(task.mechanism(), [3, 4]));
-    assert!(matches!(damaged(&batch).0, Err(StoreError::Damaged(_))), "the batch");
-    assert!(matches!(damaged(&id(2).0).0, Err(StoreError::Damaged(_))), "the ids");
-    let (opened, release) = damaged(b"\"sums\":[\"1\"");
+    assert!(matches!(damaged(&batch), Err(StoreError::Damaged(_))), "the batch");
+    assert!(matches!(damaged(&id(2).0), Err(StoreError::Damaged(_))), "the ids");
+    let release = damaged(b"\"sums\":[\"1\"");
+    assert!(matches!(release, Err(StoreError::Damaged(_))), "the release");
+}
+
+#[test]
+fn r25_a_flipped_bit_in_what_is_stored_is_noticed() {
+    let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
+    let key = SigningKey::from_bytes(&[7; 32]);
+    // Round 1 is released; round 2 has a snapshot of one report, a delta of another, and the ids of all five.
+    let damaged = |change: &dyn Fn(&Path)| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("shuffler.db");
+        let (store, mut tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &task);
+        for number in 0..5 {
+            accept(&mut tasks, &task, &[one_hot(task.mechanism(), 1 + number / 3, number)]);
+            if number == 3 {
+                assert!(tasks.forget().unwrap());
+            }
+        }
+        assert!(store.forget().unwrap());
+        let tail = store.tail(&task.id(), Seq(0), usize::MAX).unwrap();
+        let kinds = |kind| tail.iter().filter(|(_, entry)| entry.kind == kind).count();
+        assert_eq!([Kind::Snapshot, Kind::Delta, Kind::Ids].map(kinds), [1, 1, 5]);
+        drop((store, tasks));
+        change(&path);
+        let store = Arc::new(SqliteShufflerStore::open(&path).unwrap());
+        let mut tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&key.to_bytes()));
+        let opened = tasks.open(task.id(), Arc::new(task.mechanism().clone()));
+        let opened = opened.map_err(|error| match error {
+            CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
+        });
+        (opened, store.release(&task.id(), 1).map(|_| ()))
+    };
+    let sql = |sql: &'static str| {
+        move |path: &Path| {
+            assert_eq!(Connection::open(path).unwrap().execute(sql, []).unwrap(), 1);
+        }
+    };
+    for (what, statement) in [
+        ("a snapshot", "UPDATE sums SET bytes = zeroblob(length(bytes)) WHERE kind = 2"),
+        ("a delta", "UPDATE sums SET bytes = zeroblob(length(bytes)) WHERE kind = 1"),
+        ("a missing delta", "UPDATE sums SET seq = seq + 1 WHERE kind = 1"),
+        ("a delta as a snapshot", "UPDATE sums SET kind = 2 WHERE kind = 1"),
+        ("the round of ids", "UPDATE ids SET round = 2 WHERE seq = 3"),
+        ("the round of the head", "UPDATE task SET round = 3"),
+    ] {
+        let (opened, _) = damaged(&sql(statement));
+        assert!(matches!(opened, Err(StoreError::Damaged(_))), "{what}: {opened:?}");
+    }
+    let (opened, _) = damaged(&|path| flip(path, &id(2).0));
+    assert!(matches!(opened, Err(StoreError::Damaged(_))), "the ids");
+    let (opened, release) = damaged(&|path| flip(path, b"\"sums\":[\"1\""));
     assert!(opened.is_ok());
     assert!(matches!(release, Err(StoreError::Damaged(_))), "the release");
+    let (opened, release) =
+        damaged(&sql("UPDATE release SET signature = zeroblob(length(signature))"));
+    assert!(opened.is_ok());
+    assert!(matches!(release, Err(StoreError::Damaged(_))), "its signature");
 }
 
 #[test]
@@ -558,8 +503,8 @@ fn r3_a_second_process_cannot_open_the_file() {
     let shelf = Shelf::sqlite();
     assert!(matches!(SqliteShufflerStore::open(&shelf.path()), Err(StoreError::InUse(_))));
     let path = shelf.path();
-    let Shelf { folder: _folder, store } = shelf;
-    drop(store);
+    let Shelf { folder: _folder, store, tasks, .. } = shelf;
+    drop((store, tasks));
     assert!(SqliteShufflerStore::open(&path).is_ok());
     let shelf = BanditShelf::sqlite();
     assert!(matches!(SqliteBanditStore::open(&shelf.path()), Err(StoreError::InUse(_))));
@@ -573,76 +518,151 @@ fn everything(folder: &Path) -> Vec<u8> {
     files.iter().flat_map(|file| fs::read(file).unwrap()).collect()
 }
 
-#[test]
-fn r6_after_tidying_no_file_has_a_report_or_an_earlier_state_of_the_sums() {
-    // Counts of eight bits: a report's counts are its last 27 bytes, and no two states have the same sums.
-    let task = orphan(plain(mechanism(6, 0, &[(2, 6, 255)])));
-    let mechanism = task.mechanism();
-    let shelf = Shelf::sqlite();
-    let folder = shelf.folder.as_ref().unwrap().path();
-    shelf.store().open(&task).unwrap();
-    let (mut states, mut payloads, mut sum) = (Vec::new(), Vec::new(), vec![0u64; 27]);
-    let mut count = |round: u32, number: u32| {
-        let counts: Vec<u16> =
-            (0..27u32).map(|j| ((number + 3) * 37 + j * 11) as u16 % 251).collect();
-        sum.iter_mut().zip(&counts).for_each(|(sum, count)| *sum += u64::from(*count));
-        let report = Report::new(mechanism, round, id(number), counts).unwrap();
-        payloads.push(report.encode(mechanism).unwrap()[29..].to_vec());
-        let encoded: Vec<u8> = sum.iter().flat_map(|sum| sum.to_be_bytes()).collect();
-        states.push(encoded);
-        shelf.store().accept(&upload(&task, vec![report])).unwrap();
-        if number == 5 {
-            sum.fill(0);
-        }
-        (states.clone(), payloads.clone())
-    };
+/// Sums as a log has them: as many bits each as the largest needs, lowest bit first.
+fn packed(sums: &[u64]) -> Vec<u8> {
+    let width = 64 - sums.iter().fold(0, |all, sum| all | sum).leading_zeros() as usize;
+    let mut bytes = vec![0; (sums.len() * width).div_ceil(8)];
+    for (bit, place) in
+        sums.iter().flat_map(|sum| (0..width).map(move |bit| sum >> bit & 1)).zip(0..)
+    {
+        bytes[place / 8] |= (bit as u8) << (place % 8);
+    }
+    bytes
+}
 
-    (0..3).for_each(|number| drop(count(1, number)));
-    let (states, payloads) = count(1, 3);
-    let (current, earlier) = states.split_last().unwrap();
-    let before = everything(folder);
-    assert!(earlier.iter().any(|state| contains(&before, state)), "this test would see one");
-    assert!(shelf.store().tidy().unwrap());
-    let after = everything(folder);
-    assert!(contains(&after, current), "the unfinished batch is kept");
-    assert!(!earlier.iter().any(|state| contains(&after, state)));
-    assert!(!payloads.iter().any(|payload| contains(&after, payload)));
+/// A report with counts of eight bits, which no other number has: in a report and in a delta they are the same 27 bytes.
+fn wide(task: &Task, round: u32, number: u32) -> Report {
+    let mut counts: Vec<u16> = (0..27u32)
+        .map(|j| (((number + 3) * 37 + j * 11 + number / 251 * j) % 251) as u16)
+        .collect();
+    counts[0] = 200;
+    counts[1..3].copy_from_slice(&[number as u16 / 200, number as u16 % 200]);
+    Report::new(task.mechanism(), round, id(number), counts).unwrap()
+}
+
+/// The states of a batch's sums, and the payloads of its reports.
+#[derive(Default)]
+struct Traces {
+    sum: Vec<u64>,
+    states: Vec<Vec<u8>>,
+    payloads: Vec<Vec<u8>>,
+}
+
+impl Traces {
+    /// Counts a report in a commit of its own.
+    fn count(&mut self, shelf: &mut Shelf, task: &Task, round: u32, number: u32) {
+        let report = wide(task, round, number);
+        self.sum.resize(27, 0);
+        self.sum.iter_mut().zip(report.counts()).for_each(|(sum, count)| *sum += u64::from(*count));
+        self.payloads.push(report.encode(task.mechanism()).unwrap()[29..].to_vec());
+        self.states.push(packed(&self.sum));
+        shelf.accept(task, vec![report]);
+    }
+
+    /// No state but the last, and no report.
+    fn assert_none_but_the_last(&self, files: &[u8]) {
+        let (current, earlier) = self.states.split_last().unwrap();
+        assert!(contains(files, current), "the unfinished batch is kept");
+        self.assert_none(files, earlier);
+    }
+
+    fn assert_none(&self, files: &[u8], states: &[Vec<u8>]) {
+        let left = |traces: &[Vec<u8>]| -> Vec<usize> {
+            (0..traces.len()).filter(|&trace| contains(files, &traces[trace])).collect()
+        };
+        assert_eq!(left(states), [0usize; 0], "earlier states");
+        // The first state is the first report.
+        let single: Vec<Vec<u8>> = self
+            .payloads
+            .iter()
+            .filter(|payload| Some(*payload) != self.states.last())
+            .cloned()
+            .collect();
+        assert_eq!(left(&single), [0usize; 0], "single reports");
+    }
+}
+
+#[test]
+fn r6_after_forgetting_no_file_has_a_report_or_an_earlier_state_of_the_sums() {
+    let task = orphan(plain(mechanism(6, 0, &[(2, 6, 255)])));
+    let mut shelf = Shelf::sqlite();
+    let folder = shelf.folder.as_ref().unwrap().path().to_owned();
+    shelf.open(&task);
+    let mut traces = Traces::default();
+    (0..4).for_each(|number| traces.count(&mut shelf, &task, 1, number));
+    let before = everything(&folder);
+    assert!(traces.payloads.iter().any(|payload| contains(&before, payload)), "it would be seen");
+    assert!(shelf.tasks.forget().unwrap());
+    traces.assert_none_but_the_last(&everything(&folder));
     let log = fs::metadata(folder.join("shuffler.db-wal")).map_or(0, |file| file.len());
     assert_eq!(log, 0);
 
-    (4..8).for_each(|number| drop(count(if number < 6 { 1 } else { 2 }, number)));
-    let (states, payloads) = count(2, 8);
-    assert!(shelf.store().tidy().unwrap());
-    let after = everything(folder);
-    let (_, earlier) = states.split_last().unwrap();
-    assert!(!earlier.iter().any(|state| contains(&after, state)));
-    assert!(!payloads.iter().any(|payload| contains(&after, payload)));
+    (4..6).for_each(|number| traces.count(&mut shelf, &task, 1, number));
+    traces.sum.fill(0);
+    (6..9).for_each(|number| traces.count(&mut shelf, &task, 2, number));
+    assert!(shelf.tasks.forget().unwrap());
+    let after = everything(&folder);
+    traces.assert_none_but_the_last(&after);
     let id_of = |number| contains(&after, &id(number).0);
     assert!((0..6).all(|number| !id_of(number)), "R4: ids are kept for the window only");
     assert!((6..9).all(id_of), "this test would see one");
 
-    shelf.store().close(&task.id()).unwrap();
-    let after = everything(folder);
-    assert!(!states.iter().any(|state| contains(&after, state)), "R1: closing destroys the batch");
-    assert!((0..9).all(|number| !contains(&after, &id(number).0)));
+    shelf.tasks.close(&task.id()).unwrap();
+    assert!(shelf.tasks.forget().unwrap());
+    let after = everything(&folder);
+    traces.assert_none(&after, &traces.states);
+    assert!(
+        (0..9).all(|number| !contains(&after, &id(number).0)),
+        "R1: closing destroys the batch"
+    );
 }
 
 #[test]
-fn r6_a_reader_in_the_way_delays_tidying_but_nobody_else() {
+fn r6_many_commits_leave_no_copies_in_the_slack_of_the_files_pages() {
+    let [task, other] = [0, 1].map(|grace| orphan(plain(mechanism(6, grace, &[(2, 60_000, 255)]))));
+    let mut shelf = Shelf::sqlite();
+    let folder = shelf.folder.as_ref().unwrap().path().to_owned();
+    shelf.open(&task);
+    shelf.open(&other);
+    let mut traces = [Traces::default(), Traces::default()];
+    let mut number = 0;
+    for commits in [1, 700, 30, 300] {
+        for _ in 0..commits {
+            let which = usize::from(number % 3 == 0);
+            traces[which].count(&mut shelf, [&task, &other][which], 1, number);
+            number += 1;
+        }
+        let before = everything(&folder);
+        let seen =
+            |traces: &Traces| traces.payloads.iter().any(|payload| contains(&before, payload));
+        assert!(traces.iter().any(seen), "this test would see one");
+        assert!(shelf.tasks.forget().unwrap());
+        let after = everything(&folder);
+        for traces in traces.iter().filter(|traces| !traces.states.is_empty()) {
+            traces.assert_none_but_the_last(&after);
+        }
+    }
+}
+
+#[test]
+fn r6_a_reader_in_the_way_delays_forgetting_but_nobody_else() {
     let task = orphan(plain(mechanism(6, 0, &[(2, 6, 1)])));
-    let shelf = Shelf::sqlite();
-    shelf.store().open(&task).unwrap();
+    let mut shelf = Shelf::sqlite();
+    shelf.open(&task);
     let reader = Connection::open(shelf.path()).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM task;").unwrap();
-    let report = one_hot(task.mechanism(), 1, 0);
-    shelf.store().accept(&upload(&task, vec![report])).unwrap();
+    shelf.accept(&task, vec![one_hot(task.mechanism(), 1, 0)]);
+    let log = shelf.path().with_extension("db-wal");
+    let log = || fs::metadata(&log).map_or(0, |file| file.len());
     let began = Instant::now();
-    assert!(!shelf.store().tidy().unwrap(), "it says that something is left");
+    assert!(!shelf.tasks.forget().unwrap(), "it says that something is left");
     assert!(began.elapsed() < Duration::from_secs(1), "reports do not wait for a reader");
+    let length = log();
+    assert!(!shelf.tasks.forget().unwrap());
+    assert_eq!(log(), length, "trying again does not make the log longer");
     drop(reader);
-    assert!(shelf.store().tidy().unwrap());
-    let log = fs::metadata(shelf.path().with_extension("db-wal")).map_or(0, |file| file.len());
-    assert_eq!(log, 0);
+    assert!(shelf.tasks.forget().unwrap());
+    assert_eq!(log(), 0);
 }
 
 #[test]
@@ -650,24 +670,26 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
     // 119 coordinates: as many one-hot reports, in batches of 4.
     let task = orphan(plain(mechanism(14, 0, &[(29, 4, 1)])));
     let mechanism = task.mechanism();
-    let shelf = Shelf::sqlite();
+    let mut shelf = Shelf::sqlite();
     let copies = TempDir::new().unwrap();
-    shelf.store().open(&task).unwrap();
-    let stop = AtomicBool::new(false);
+    shelf.open(&task);
+    let (stop, from) = (AtomicBool::new(false), shelf.path());
     let backups: Vec<PathBuf> = thread::scope(|scope| {
         let copier = scope.spawn(|| {
             let mut made = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 let to = copies.path().join(format!("{}.db", made.len()));
-                backup(&shelf.path(), &to).unwrap();
+                backup(&from, &to).unwrap();
                 made.push(to);
                 thread::sleep(Duration::from_millis(25));
             }
             made
         });
         for number in 0..116 {
-            let report = one_hot(mechanism, number / 4 + 1, number);
-            shelf.store().accept(&upload(&task, vec![report])).unwrap();
+            shelf.accept(&task, vec![one_hot(mechanism, number / 4 + 1, number)]);
+            if number % 10 == 0 {
+                shelf.tasks.forget().unwrap();
+            }
             thread::sleep(Duration::from_millis(2));
         }
         stop.store(true, Ordering::Relaxed);
@@ -676,20 +698,20 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
     let mut in_the_middle = 0;
     for path in &backups {
         verify(path).unwrap();
-        let store = SqliteShufflerStore::open(path).unwrap();
-        let progress = store.open(&task).unwrap();
+        let (store, mut tasks) = opened(SqliteShufflerStore::open(path).unwrap(), &task);
+        let progress = tasks.progress(&task.id()).unwrap();
         let Some(round) = progress.round else { continue };
         let counted = (round - 1) * 4 + progress.count;
         in_the_middle += u32::from((1..116).contains(&counted));
         // What it says to have counted it knows, and the rest completes it to what it would have been.
         for number in (round - 1) * 4..116 {
             let report = one_hot(mechanism, number / 4 + 1, number);
-            let receipts = store.accept(&upload(&task, vec![report])).unwrap();
-            let known = if number < counted { Receipt::Duplicate } else { Receipt::Counted };
-            assert_eq!(receipts, [[known]], "report {number} of {counted}");
+            let outcomes = accept(&mut tasks, &task, &[report]);
+            let known = if number < counted { Outcome::Duplicate } else { Outcome::Counted };
+            assert_eq!(outcomes, [known], "report {number} of {counted}");
         }
         for round in 1..=29 {
-            let release = store.release(&task.id(), round).unwrap().unwrap();
+            let release = store.release(&task.id(), round).unwrap().unwrap().body;
             assert_eq!(sums(&release), hot(mechanism, (round - 1) * 4..round * 4));
         }
     }
@@ -702,8 +724,8 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
 fn r25_a_backup_of_a_large_busy_store_ends() {
     let task = orphan(plain(mechanism(1, 0, &[(1_000_000, 2, 1)])));
     let mechanism = task.mechanism();
-    let shelf = Shelf::sqlite();
-    shelf.store().open(&task).unwrap();
+    let mut shelf = Shelf::sqlite();
+    shelf.open(&task);
     // Ballast, so that a copy takes longer than a commit.
     let ballast = vec![7u8; 1 << 20];
     let file = Connection::open(shelf.path()).unwrap();
@@ -713,7 +735,7 @@ fn r25_a_backup_of_a_large_busy_store_ends() {
         file.execute(sql, params![2_000_000 + round, ballast]).unwrap();
     }
     drop(file);
-    assert!(shelf.store().tidy().unwrap());
+    assert!(shelf.tasks.forget().unwrap());
     let (ended, end) = mpsc::channel();
     let to = shelf.folder.as_ref().unwrap().path().join("copy.db");
     let from = shelf.path();
@@ -721,8 +743,7 @@ fn r25_a_backup_of_a_large_busy_store_ends() {
     let begun = Instant::now();
     let mut number = 0;
     let result = loop {
-        let report = one_hot(mechanism, number / 2 + 1, number);
-        shelf.store().accept(&upload(&task, vec![report])).unwrap();
+        shelf.accept(&task, vec![one_hot(mechanism, number / 2 + 1, number)]);
         number += 1;
         match end.try_recv() {
             Ok(result) => break result,
@@ -735,9 +756,9 @@ fn r25_a_backup_of_a_large_busy_store_ends() {
 #[test]
 fn the_stores_files_are_for_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let shelf = Shelf::sqlite();
+    let mut shelf = Shelf::sqlite();
     let task = orphan(plain(mechanism(1, 0, &[(1, 2, 1)])));
-    shelf.store().open(&task).unwrap();
+    shelf.open(&task);
     let folder = shelf.folder.as_ref().unwrap().path();
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

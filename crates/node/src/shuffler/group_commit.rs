@@ -1,4 +1,4 @@
-//! Group commit: one thread takes what has arrived, makes it durable in one step, and only then answers.
+//! Group commit: one thread takes the uploads that have arrived, commits them in one step, and only then answers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,30 +11,29 @@ use std::{
 };
 
 use incrowd_protocol::{Task, TaskId};
+use incrowd_shuffler::Outcome;
 use tokio::sync::{oneshot, watch};
 
-use crate::{
-    Metrics,
-    store::{Progress, Receipt, ShufflerStore, StoreError, Upload},
-};
+use super::open_tasks::{OpenTasks, Progress, Upload};
+use crate::{Metrics, store::CommitError};
 
-/// Requests that may wait for a commit; more are told to come again.
+/// Requests that may wait for a commit; more are answered [`Busy`].
 const LENGTH: usize = 4096;
 /// Reports after which a commit begins even if more are waiting.
 const GROUP: usize = 50_000;
-/// Without work for so long, what is left of earlier states is destroyed.
+/// Idle time after which deltas and the write-ahead log are dropped.
 const IDLE: Duration = Duration::from_millis(200);
-/// And so often at most while there is work.
-const TIDY: Duration = Duration::from_secs(2);
+/// Longest time between two such drops under load, and the pause after one that failed.
+const FORGET: Duration = Duration::from_secs(2);
 
 enum Job {
-    Upload(Upload, oneshot::Sender<Result<Vec<Receipt>, Busy>>),
-    Close(TaskId, oneshot::Sender<Result<Progress, Busy>>),
-    Probe(oneshot::Sender<Result<(), Busy>>),
+    Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
+    Close(TaskId, oneshot::Sender<Result<(), Busy>>),
+    CheckWritable(oneshot::Sender<Result<(), Busy>>),
     Stop,
 }
 
-/// Nothing was stored: the store failed, or too much is waiting.
+/// Nothing is acknowledged: the store failed, or too much is waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -42,42 +41,38 @@ pub(crate) struct Busy;
 pub(crate) type Watched = HashMap<TaskId, (Arc<Task>, watch::Sender<Progress>)>;
 
 /// Where reports wait for their commit.
-pub(crate) struct Queue {
+pub(crate) struct GroupCommit {
     jobs: SyncSender<Job>,
 }
 
-impl Queue {
-    /// Starts the thread that owns the writing side of the store. It ends after [`Queue::stop`].
-    pub fn start(
-        store: Arc<dyn ShufflerStore>,
-        tasks: Watched,
-        metrics: Arc<Metrics>,
-    ) -> (Self, JoinHandle<()>) {
+impl GroupCommit {
+    /// Starts the thread that owns the open tasks. It ends after [`GroupCommit::stop`].
+    pub fn start(open: OpenTasks, tasks: Watched, metrics: Arc<Metrics>) -> (Self, JoinHandle<()>) {
         let (jobs, waiting) = mpsc::sync_channel(LENGTH);
-        let tidied = Instant::now();
-        let writer = Writer { store, tasks, metrics, tidied, untidy: true, failing: false };
+        let forgot = Instant::now();
+        let writer = Writer { open, tasks, metrics, forgot, remains: true, failing: false };
         let thread = thread::spawn(move || writer.run(&waiting));
         (Self { jobs }, thread)
     }
 
     /// Counts reports; answers when the outcome is durable.
-    pub async fn accept(&self, upload: Upload) -> Result<Vec<Receipt>, Busy> {
+    pub async fn accept(&self, upload: Upload) -> Result<Vec<Outcome>, Busy> {
         self.ask(|reply| Job::Upload(upload, reply)).await
     }
 
     /// Ends a task.
-    pub async fn close(&self, task: TaskId) -> Result<Progress, Busy> {
+    pub async fn close(&self, task: TaskId) -> Result<(), Busy> {
         self.ask(|reply| Job::Close(task, reply)).await
     }
 
     /// Whether a report could be stored now.
-    pub async fn probe(&self) -> Result<(), Busy> {
-        self.ask(Job::Probe).await
+    pub async fn check_writable(&self) -> Result<(), Busy> {
+        self.ask(Job::CheckWritable).await
     }
 
     /// Ends the thread after what is waiting.
     pub fn stop(&self) {
-        // A thread that is gone needs no stopping.
+        // Fails only if the thread has ended.
         let _ = self.jobs.send(Job::Stop);
     }
 
@@ -94,11 +89,13 @@ impl Queue {
 }
 
 struct Writer {
-    store: Arc<dyn ShufflerStore>,
+    open: OpenTasks,
     tasks: Watched,
     metrics: Arc<Metrics>,
-    tidied: Instant,
-    untidy: bool,
+    /// When deltas and the write-ahead log were last dropped, or could not be.
+    forgot: Instant,
+    /// Whether there is something to drop.
+    remains: bool,
     failing: bool,
 }
 
@@ -111,14 +108,19 @@ impl Writer {
                     if !self.group(job, waiting) {
                         break;
                     }
-                    if self.tidied.elapsed() > TIDY {
-                        self.tidy();
+                    if self.forgot.elapsed() > FORGET {
+                        self.forget();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.tidy(),
+                Err(RecvTimeoutError::Timeout) => {
+                    // A store that fails is not asked five times a second.
+                    if !self.failing || self.forgot.elapsed() > FORGET {
+                        self.forget();
+                    }
+                }
             }
         }
-        self.tidy();
+        self.forget();
     }
 
     /// Commits everything that has arrived. False when it is time to stop.
@@ -133,7 +135,7 @@ impl Writer {
                     uploads.push(upload);
                     replies.push(reply);
                 }
-                // What is not an upload waits until the ones before it are durable.
+                // Anything else waits until the uploads before it are durable.
                 other => {
                     last = Some(other);
                     break;
@@ -147,16 +149,17 @@ impl Writer {
         match last {
             None => true,
             Some(Job::Close(task, reply)) => {
-                let result = self.store.close(&task);
-                self.untidy = true;
-                let result = self.noticed(result);
+                let result = self.open.close(&task);
+                let result = self.record_failure(result);
                 self.publish([task]);
+                self.forget();
                 let _ = reply.send(result);
                 true
             }
-            Some(Job::Probe(reply)) => {
-                let result = self.store.probe();
-                let _ = reply.send(self.noticed(result));
+            Some(Job::CheckWritable(reply)) => {
+                let result = self.open.check_writable();
+                self.remains = true;
+                let _ = reply.send(self.record_failure(result));
                 true
             }
             Some(Job::Stop | Job::Upload(..)) => false,
@@ -166,19 +169,19 @@ impl Writer {
     fn commit(
         &mut self,
         uploads: &[Upload],
-        replies: Vec<oneshot::Sender<Result<Vec<Receipt>, Busy>>>,
+        replies: Vec<oneshot::Sender<Result<Vec<Outcome>, Busy>>>,
         reports: usize,
     ) {
         let started = Instant::now();
-        let result = self.store.accept(uploads);
-        self.untidy = true;
-        match self.noticed(result) {
-            Ok(receipts) => {
+        let result = self.open.accept(uploads);
+        self.remains = true;
+        match self.record_failure(result) {
+            Ok(outcomes) => {
                 self.metrics.committed(started.elapsed().as_secs_f64(), reports);
                 self.publish(uploads.iter().map(|upload| upload.task).collect::<HashSet<_>>());
-                for (receipts, reply) in receipts.into_iter().zip(replies) {
-                    // Who asked may be gone: the report counts all the same, and a retry will say so.
-                    let _ = reply.send(Ok(receipts));
+                for (outcomes, reply) in outcomes.into_iter().zip(replies) {
+                    // The sender may have gone. The report counts all the same, and a retry is answered so.
+                    let _ = reply.send(Ok(outcomes));
                 }
             }
             Err(busy) => replies.into_iter().for_each(|reply| {
@@ -189,8 +192,8 @@ impl Writer {
 
     fn publish(&self, tasks: impl IntoIterator<Item = TaskId>) {
         for id in tasks {
-            if let (Some((task, watched)), Ok(progress)) =
-                (self.tasks.get(&id), self.store.progress(&id))
+            if let (Some((task, watched)), Some(progress)) =
+                (self.tasks.get(&id), self.open.progress(&id))
             {
                 self.metrics.progress(task, &progress);
                 watched.send_replace(progress);
@@ -198,16 +201,16 @@ impl Writer {
         }
     }
 
-    fn tidy(&mut self) {
-        if self.untidy {
-            self.tidied = Instant::now();
-            let result = self.store.tidy();
-            self.untidy = self.noticed(result) != Ok(true);
+    fn forget(&mut self) {
+        if self.remains {
+            self.forgot = Instant::now();
+            let result = self.open.forget();
+            self.remains = self.record_failure(result) != Ok(true);
         }
     }
 
     /// Logs when the store begins and ends to fail, not every time.
-    fn noticed<T>(&mut self, result: Result<T, StoreError>) -> Result<T, Busy> {
+    fn record_failure<T>(&mut self, result: Result<T, CommitError>) -> Result<T, Busy> {
         match &result {
             Err(error) => {
                 self.metrics.store_failed();

@@ -1,0 +1,410 @@
+//! The tasks that a shuffler has open: their batches in memory, and what of them is in the store.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use incrowd_envelope::{Document, SigningKey};
+use incrowd_protocol::{Mechanism, Report, TaskId};
+use incrowd_shuffler::{Batch, IdsEntry, Kind, Outcome, Refusal, ResumeError, Written};
+
+use crate::store::{
+    Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
+    TaskState,
+};
+
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 16 << 20;
+/// Bytes of deltas after which a snapshot is written, if it is not larger itself. A restart reads at most about twice that, and the ids.
+const DELTAS: usize = 64 << 10;
+
+/// Reports of one request, all for one task.
+pub struct Upload {
+    /// The task they were sent to.
+    pub task: TaskId,
+    /// Decoded and valid reports.
+    pub reports: Vec<Report>,
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The round being filled; none when the task is finished or closed.
+    pub round: Option<u32>,
+    /// Reports in the unfinished batch.
+    pub count: u32,
+    /// Ids that may still come again.
+    pub remembered: usize,
+    /// Whether the operator ended the task.
+    pub closed: bool,
+}
+
+/// The open tasks of a shuffler. Decides what becomes of each report, and has the store commit it.
+///
+/// After a commit that is not known to be durable, what is in memory may be more than what is in the store: it is dropped and read again
+/// from the log when the task is needed next.
+pub struct OpenTasks {
+    store: Arc<dyn ShufflerStore>,
+    signing: SigningKey,
+    tasks: HashMap<TaskId, OpenTask>,
+}
+
+struct OpenTask {
+    id: TaskId,
+    mechanism: Arc<Mechanism>,
+    /// None if it must be read from the log.
+    state: Option<State>,
+}
+
+/// A task as of commit `head.seq`.
+struct State {
+    head: Head,
+    /// None when the task is closed.
+    batch: Option<Batch>,
+    written: Written,
+    /// Bytes of the last snapshot, and of the deltas since.
+    snapshot: usize,
+    deltas: usize,
+}
+
+/// What a group of reports changes in a task.
+#[derive(Default)]
+struct Additions {
+    /// Counted ids by the round they were made for.
+    ids: BTreeMap<u32, IdsEntry>,
+    releases: Vec<(u32, SignedRelease)>,
+}
+
+impl OpenTasks {
+    /// No task yet. Releases are signed with the key.
+    pub fn new(store: Arc<dyn ShufflerStore>, signing: SigningKey) -> Self {
+        Self { store, signing, tasks: HashMap::new() }
+    }
+
+    /// Opens a task, or picks up where it was. Releases that an older version of the store left unsigned are signed now.
+    pub fn open(&mut self, id: TaskId, mechanism: Arc<Mechanism>) -> Result<(), CommitError> {
+        let head = self.store.open(&id)?;
+        if head.round > 1 && head.last.is_none() {
+            self.sign_releases(&id)?;
+        }
+        self.tasks.insert(id, OpenTask { id, mechanism, state: None });
+        self.catch_up(&BTreeSet::from([id]))
+    }
+
+    /// Counts the reports of several requests, in order, in one durable step. After an error none of them is known to count.
+    pub fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
+        let ids: BTreeSet<TaskId> = uploads.iter().map(|upload| upload.task).collect();
+        let store = self.store.clone();
+        self.read_ahead(&ids)?;
+        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
+        for id in &ids {
+            self.task(id)?.catch_up(&*turn)?;
+        }
+        let mut additions: BTreeMap<TaskId, Additions> = BTreeMap::new();
+        let mut outcomes = Vec::with_capacity(uploads.len());
+        for Upload { task, reports } in uploads {
+            let added = additions.entry(*task).or_default();
+            let signing = &self.signing;
+            let state = self.tasks.get_mut(task).and_then(|task| task.state.as_mut());
+            let state = state.expect("invariant: every task of the group has caught up");
+            outcomes.push(state.count(task, reports, added, signing));
+        }
+        additions.retain(|_, added| !added.ids.is_empty());
+        if additions.is_empty() {
+            return Ok(outcomes);
+        }
+        let changes = additions.into_iter().map(|(id, added)| {
+            let state = self.tasks.get_mut(&id).and_then(|task| task.state.as_mut());
+            (id, state.expect("invariant: it has counted reports").change(added))
+        });
+        let changes: Vec<_> = changes.collect();
+        let changed: Vec<TaskId> = changes.iter().map(|(id, _)| *id).collect();
+        let result = turn.commit(changes);
+        for id in &changed {
+            let task = self.tasks.get_mut(id).expect("invariant: it has counted reports");
+            match (&result, &mut task.state) {
+                (Ok(()), Some(state)) => state.committed(),
+                _ => task.state = None,
+            }
+        }
+        result.map(|()| outcomes)
+    }
+
+    /// Ends a task: the unfinished batch and its ids are dropped, the releases stay.
+    pub fn close(&mut self, id: &TaskId) -> Result<(), CommitError> {
+        let store = self.store.clone();
+        let turn = store.lock(&[*id])?;
+        let task = self.task(id)?;
+        let head = turn.head(id)?;
+        if head.state == TaskState::Open {
+            let head = Head { seq: head.seq.next(), state: TaskState::Closed, ..head };
+            let mut change = Change::to(head);
+            (change.drop_sums_before, change.drop_ids_before) = (Seq(u64::MAX), u32::MAX);
+            let result = turn.commit(vec![(*id, change)]);
+            if !matches!(result, Err(CommitError::NotCommitted(_))) {
+                task.state = None;
+            }
+            result?;
+        } else {
+            drop(turn);
+        }
+        self.catch_up(&BTreeSet::from([*id]))
+    }
+
+    /// Replaces the deltas of every task by a snapshot and makes them unreadable. False if a reader is in the way: call it again later.
+    ///
+    /// # Privacy
+    /// The delta of a single report is what it reported: it must not stay.
+    pub fn forget(&mut self) -> Result<bool, CommitError> {
+        self.compact()?;
+        Ok(self.store.forget()?)
+    }
+
+    /// How far a task is; none while that must be read from the log.
+    pub fn progress(&self, id: &TaskId) -> Option<Progress> {
+        self.tasks.get(id)?.state.as_ref().map(State::progress)
+    }
+
+    /// Whether a commit would work now.
+    pub fn check_writable(&self) -> Result<(), CommitError> {
+        Ok(self.store.check_writable()?)
+    }
+
+    fn task(&mut self, id: &TaskId) -> Result<&mut OpenTask, StoreError> {
+        self.tasks.get_mut(id).ok_or(StoreError::UnknownTask(*id))
+    }
+
+    /// Brings tasks to the end of their logs.
+    fn catch_up(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), CommitError> {
+        let store = self.store.clone();
+        self.read_ahead(ids)?;
+        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
+        ids.iter().try_for_each(|id| Ok(self.task(id)?.catch_up(&*turn)?))
+    }
+
+    /// Reads the logs of tasks that are not in memory. It takes as long as there are ids, so nobody is kept from committing meanwhile.
+    fn read_ahead(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        for id in ids {
+            let task = self.task(id)?;
+            if task.state.is_none() {
+                task.catch_up(&*store)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Result<(), CommitError> {
+        let deltas = |task: &&OpenTask| task.state.as_ref().is_none_or(|state| state.deltas > 0);
+        let ids: BTreeSet<TaskId> =
+            self.tasks.values().filter(deltas).map(|task| task.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let store = self.store.clone();
+        self.read_ahead(&ids)?;
+        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
+        let (mut changes, mut before) = (Vec::new(), Vec::new());
+        for id in &ids {
+            let task = self.task(id)?;
+            task.catch_up(&*turn)?;
+            let state = task.state.as_mut().expect("invariant: it has caught up");
+            before.push((*id, (state.head, state.snapshot, state.deltas)));
+            changes.extend(state.compaction().map(|change| (*id, change)));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let result = turn.commit(changes);
+        for (id, before) in before {
+            let task = self.task(&id)?;
+            match (&result, &mut task.state) {
+                (Ok(()), _) => {}
+                // The batch is as it was.
+                (Err(CommitError::NotCommitted(_)), Some(state)) => {
+                    (state.head, state.snapshot, state.deltas) = before;
+                }
+                (Err(_), state) => *state = None,
+            }
+        }
+        result
+    }
+
+    fn sign_releases(&self, id: &TaskId) -> Result<(), CommitError> {
+        loop {
+            let unsigned = self.store.unsigned(id, CHUNK)?;
+            let Some((newest, body)) = unsigned.last() else { return Ok(()) };
+            let turn = self.store.lock(&[*id])?;
+            let head = turn.head(id)?;
+            let is_last = newest + 1 == head.round;
+            let last = if is_last { Some(ReleaseHash::of(body)) } else { head.last };
+            let mut change = Change::to(Head { seq: head.seq.next(), last, ..head });
+            let sign = |(round, body)| (round, sign(&self.signing, id, body));
+            change.releases = unsigned.into_iter().map(sign).collect();
+            turn.commit(vec![(*id, change)])?;
+        }
+    }
+}
+
+impl OpenTask {
+    /// Brings the state to the end of the log. What is read without the lock may be behind again at once.
+    fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
+        let head = log.head(&self.id)?;
+        match &self.state {
+            Some(state) if state.head == head => return Ok(()),
+            Some(state) if state.head.seq > head.seq => {
+                let (seq, last) = (state.head.seq.0, head.seq.0);
+                return Err(StoreError::Damaged(format!(
+                    "it went back from commit {seq} to {last}"
+                )));
+            }
+            _ => {}
+        }
+        // After an error there is no state.
+        let before = self.state.take();
+        let mut state = before.unwrap_or_else(|| State::new(self.mechanism.clone()));
+        state.read(log, &self.id, head)?;
+        self.state = Some(state);
+        Ok(())
+    }
+}
+
+impl State {
+    fn new(mechanism: Arc<Mechanism>) -> Self {
+        let batch = Batch::new(mechanism);
+        let mut written = Written::default();
+        written.update(&batch);
+        Self { head: Head::default(), batch: Some(batch), written, snapshot: 0, deltas: 0 }
+    }
+
+    /// Reads what was appended since, and at least up to `head`.
+    fn read(&mut self, log: &dyn Log, task: &TaskId, head: Head) -> Result<(), StoreError> {
+        let mut seq = self.head.seq;
+        if head.state == TaskState::Closed {
+            self.batch = None;
+        }
+        if let Some(batch) = &mut self.batch {
+            loop {
+                let entries = log.tail(task, seq, CHUNK)?;
+                let Some((last, _)) = entries.last() else { break };
+                seq = *last;
+                for (_, entry) in &entries {
+                    batch.advance(entry).map_err(damaged)?;
+                    match entry.kind {
+                        Kind::Ids => {}
+                        Kind::Delta => self.deltas += entry.bytes.len(),
+                        Kind::Snapshot => (self.snapshot, self.deltas) = (entry.bytes.len(), 0),
+                    }
+                }
+            }
+            batch.settle().map_err(damaged)?;
+            // Others may have committed since the head was read; then it is checked next time.
+            if seq <= head.seq && batch.next_round() != head.round {
+                let rule = format!("its log ends in round {}", batch.next_round());
+                return Err(StoreError::Damaged(format!("{rule}, its head in {}", head.round)));
+            }
+            self.written.update(batch);
+        }
+        self.head = Head { seq: head.seq.max(seq), ..head };
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        let batch = self.batch.as_ref();
+        Progress {
+            round: batch.and_then(Batch::round).map(|round| round.number),
+            count: batch.map_or(0, Batch::count),
+            remembered: batch.map_or(0, Batch::remembered),
+            closed: batch.is_none(),
+        }
+    }
+
+    fn count(
+        &mut self,
+        task: &TaskId,
+        reports: &[Report],
+        added: &mut Additions,
+        signing: &SigningKey,
+    ) -> Vec<Outcome> {
+        let Some(batch) = &mut self.batch else {
+            return vec![Outcome::Refused(Refusal::Finished); reports.len()];
+        };
+        let count = |report: &Report| {
+            let mut outcome = batch.accept(report);
+            if let Some(sums) = outcome.take_release() {
+                let body = serde_json::to_vec(&sums)
+                    .expect("invariant: sums are numbers, which can always be written");
+                added.releases.push((sums.round(), sign(signing, task, body)));
+            }
+            if matches!(outcome, Outcome::Counted) {
+                added.ids.entry(report.round()).or_default().push(report.id());
+            }
+            outcome
+        };
+        reports.iter().map(count).collect()
+    }
+
+    /// What to commit after a group, and the head that it leads to.
+    fn change(&mut self, added: Additions) -> Change {
+        let batch = self.batch.as_ref().expect("invariant: a closed task counts nothing");
+        self.head.seq = self.head.seq.next();
+        self.head.round = batch.next_round();
+        if let Some((_, release)) = added.releases.last() {
+            self.head.last = Some(ReleaseHash::of(&release.body));
+        }
+        let mut change = Change::to(self.head);
+        let delta = batch.delta(&self.written);
+        let room = DELTAS.max(self.snapshot);
+        match delta.filter(|delta| self.deltas + delta.bytes.len() <= room) {
+            Some(delta) => {
+                self.deltas += delta.bytes.len();
+                change.append.push(delta);
+            }
+            None => self.append_snapshot(&mut change),
+        }
+        let oldest = self.batch.as_ref().map_or(u32::MAX, Batch::oldest_remembered);
+        let ids = added.ids.into_iter().filter(|(round, _)| *round >= oldest);
+        change.append.extend(ids.map(|(round, ids)| ids.into_entry(round)));
+        if !added.releases.is_empty() {
+            change.drop_ids_before = oldest;
+        }
+        change.releases = added.releases;
+        change
+    }
+
+    /// A snapshot in place of the deltas, if there are any.
+    fn compaction(&mut self) -> Option<Change> {
+        if self.deltas == 0 || self.batch.is_none() {
+            return None;
+        }
+        self.head.seq = self.head.seq.next();
+        let mut change = Change::to(self.head);
+        self.append_snapshot(&mut change);
+        Some(change)
+    }
+
+    fn append_snapshot(&mut self, change: &mut Change) {
+        let batch = self.batch.as_ref().expect("invariant: a closed task has no sums");
+        let snapshot = batch.snapshot();
+        (self.snapshot, self.deltas) = (snapshot.bytes.len(), 0);
+        change.append.push(snapshot);
+        change.drop_sums_before = change.head.seq;
+    }
+
+    /// The last change is durable.
+    fn committed(&mut self) {
+        if let Some(batch) = &self.batch {
+            self.written.update(batch);
+        }
+    }
+}
+
+fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
+    let signature = signing.sign(Document::Release, task, &body);
+    SignedRelease { body, signature }
+}
+
+fn damaged(error: ResumeError) -> StoreError {
+    StoreError::Damaged(error.to_string())
+}
