@@ -88,6 +88,19 @@ def of_documents():
                 yield "model", text(model)
 
 
+def log_entry(kind, number, before, count):
+    """An entry of the shuffler's log: kind 0 is a snapshot, 1 a delta, 2 ids; with its length in front."""
+    if kind == 2:
+        entry = b"\1" + bytes(range(16)) * count
+    else:
+        sums = [count * j % (3 * count + 1) for j in range(5)] if number < 11 else []
+        width = max(sums, default=0).bit_length()
+        packed = sum(value << width * j for j, value in enumerate(sums))
+        packed = packed.to_bytes((len(sums) * width + 7) // 8, "little")
+        entry = struct.pack(">BIIIB", 1, before, count, len(sums), width) + packed
+    return struct.pack(">BBH", kind, number, len(entry)) + entry
+
+
 def of_memories():
     release = next(case for case in cases("envelope") if case["name"] == "signature: release")
     mechanism = json.loads(bytes.fromhex(release["body"]))["mechanism"]
@@ -96,9 +109,12 @@ def of_memories():
                                   "gram": [80.25, 1e-3, 64.5], "models": models, "published_log_det": log_det})
     for last, reports in ((0, 0), (3, 0), (10, 1), (2**32 - 1, 2**32 - 1)):
         yield "participation", text({"last_round": last, "reports": reports})
-    for number, count in ((1, 0), (2, 99), (10, 50), (0, 0), (1, 100)):
-        sums = [count * j % (3 * count + 1) for j in range(5)] if number else []
-        yield "snapshot", struct.pack(f">II{len(sums)}Q", number, count, *sums)
+    whole = log_entry(0, 2, 0, 40) + log_entry(2, 1, 0, 3) + log_entry(2, 2, 0, 37)
+    yield "snapshot", whole
+    yield "snapshot", whole + log_entry(1, 2, 40, 20) + log_entry(2, 2, 0, 20)
+    yield "snapshot", log_entry(1, 1, 0, 1) + log_entry(1, 1, 1, 1) + log_entry(0, 1, 0, 2)
+    yield "snapshot", log_entry(0, 10, 0, 99) + log_entry(0, 11, 0, 0)
+    yield "snapshot", log_entry(0, 1, 0, 100)
     for case in cases("features"):
         parts = [case["map"], case.get("context", {}), case.get("action", {})]
         if len(text(parts[0])) < 1000:

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use incrowd_protocol::{Mechanism, Report, ReportId, Round};
-use incrowd_shuffler::{Batch, Outcome, Snapshot};
+use incrowd_shuffler::{Batch, Entry, IdsEntry, Kind, Outcome, PartialSums};
 
 use crate::{
     bytes::put_right,
@@ -30,33 +30,70 @@ pub fn batch(data: &[u8]) {
     run(mechanism, &mut rest);
 }
 
-/// What a shuffler wrote down of a batch; it goes on from there until the batch is full.
-pub fn snapshot(data: &[u8]) {
-    let Ok(snapshot) = Snapshot::decode(data) else {
-        return assert!(data.is_empty() || !data.len().is_multiple_of(8));
-    };
-    assert!(snapshot.encode() == data, "one way of writing a snapshot");
+/// Entries of a shuffler's log, each a byte for its kind, one for its round, and its bytes with their length (u16) in front. The batch goes on
+/// from there until it is full.
+pub fn snapshot(mut data: &[u8]) {
     let mechanism = Arc::new(TASK.mechanism().clone());
-    let Ok(mut batch) = Batch::resume(mechanism.clone(), snapshot, []) else { return };
-    assert!(batch.snapshot().encode() == data, "nothing is lost");
-    let Some(round) = batch.round() else { return assert_eq!(data, [0; 8]) };
-    let word = |i: usize| u64::from_be_bytes(data[8 * i..8 * i + 8].try_into().unwrap());
-    let (number, count) = ((word(0) >> 32) as u32, word(0) as u32);
-    assert_eq!((round.number, batch.count()), (number, count));
-    assert!(count < round.size);
-    for sent in count + 1..=round.size {
+    let mut batch = Batch::new(mechanism.clone());
+    let mut expected = vec![0; mechanism.coordinates()];
+    while let Some((&[kind, round, high, low], rest)) = data.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_be_bytes([high, low])).min(rest.len());
+        let (bytes, rest) = rest.split_at(length);
+        data = rest;
+        let kind = [Kind::Snapshot, Kind::Delta, Kind::Ids][usize::from(kind % 3)];
+        let entry = Entry { round: u32::from(round), kind, bytes: bytes.to_vec() };
+        if let Ok(sums) = PartialSums::decode(bytes) {
+            assert!(sums.encode() == bytes, "one way of writing sums");
+        }
+        if batch.advance(&entry).is_err() {
+            return;
+        }
+        if kind != Kind::Ids {
+            if kind == Kind::Snapshot {
+                expected.fill(0);
+            }
+            expected.iter_mut().zip(unpacked(bytes)).for_each(|(total, sum)| *total += sum);
+        }
+    }
+    if batch.settle().is_err() {
+        return;
+    }
+    let written = batch.snapshot();
+    let Some(round) = batch.round() else { return assert_eq!(written.round, batch.next_round()) };
+    assert!(unpacked(&written.bytes).eq(expected.iter().copied()), "nothing is lost");
+    assert!(batch.count() < round.size);
+    fill(batch, &mechanism, &expected);
+}
+
+/// The sums of an entry, bit by bit.
+fn unpacked(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let number = u32::from_be_bytes(bytes[9..13].try_into().unwrap()) as usize;
+    let width = usize::from(bytes[13]);
+    let bit = move |place: usize| u64::from(bytes[14 + place / 8] >> (place % 8) & 1);
+    (0..number).map(move |j| (0..width).map(|k| bit(j * width + k) << k).sum())
+}
+
+/// Sends a batch the reports that it lacks: it releases what it had and what they add.
+fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[u64]) {
+    let (count, round) = (batch.count(), batch.round().unwrap());
+    let mut sent = count;
+    for number in 0u64.. {
         let mut id = [0; 16];
-        id[..4].copy_from_slice(&sent.to_be_bytes());
+        id[..8].copy_from_slice(&number.to_be_bytes());
         let counts = (0..mechanism.coordinates()).map(|j| (j % 4) as u16).collect();
-        let report = Report::new(&mechanism, number, ReportId(id), counts).unwrap();
+        let report = Report::new(mechanism, round.number, ReportId(id), counts).unwrap();
         match batch.accept(&report) {
-            Outcome::Counted => assert!(sent < round.size),
+            Outcome::Duplicate => {}
+            Outcome::Counted => {
+                sent += 1;
+                assert!(sent < round.size);
+            }
             Outcome::Released(sums) => {
-                assert_eq!(sent, round.size);
+                assert_eq!(sent + 1, round.size);
                 let added = |j: usize| u64::from(round.size - count) * (j as u64 % 4);
-                let total = (0..mechanism.coordinates()).map(|j| word(j + 1) + added(j));
+                let total = before.iter().enumerate().map(|(j, sum)| sum + added(j));
                 assert!(total.eq(sums.sums().iter().copied()));
-                assert_eq!(sums.check(&mechanism), Ok(()));
+                return assert_eq!(sums.check(mechanism), Ok(()));
             }
             other => panic!("{other:?}"),
         }
@@ -150,12 +187,18 @@ impl Model {
 
     /// The batch after a restart of the shuffler, with the ids that may still come again.
     fn restarted(&self, batch: &Batch) -> Batch {
-        let (now, oldest) =
-            (batch.round().map_or(0, |round| round.number), batch.oldest_remembered());
-        let ids = self.counted.iter().map(|counted| (counted.report.id(), counted.report.round()));
-        let ids: Vec<_> = ids.filter(|id| id.1 >= oldest && id.1 <= now).collect();
-        let written = Snapshot::decode(&batch.snapshot().encode()).expect("what was written");
-        Batch::resume(self.mechanism.clone(), written, ids).expect("a batch of this mechanism")
+        let oldest = batch.oldest_remembered();
+        let mut restarted = Batch::new(self.mechanism.clone());
+        restarted.advance(&batch.snapshot()).expect("what was written");
+        for Counted { report, .. } in &self.counted {
+            if report.round() >= oldest {
+                let mut ids = IdsEntry::default();
+                ids.push(report.id());
+                restarted.advance(&ids.into_entry(report.round())).expect("ids of this mechanism");
+            }
+        }
+        restarted.settle().expect("a batch of this mechanism");
+        restarted
     }
 
     fn check(&mut self, bytes: &[u8], outcome: &Outcome) {

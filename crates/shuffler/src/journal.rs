@@ -33,7 +33,7 @@ impl Batch {
     /// The whole unfinished batch, without its ids.
     pub fn snapshot(&self) -> Entry {
         let sums = self.current.as_ref().map_or(&[][..], |(_, sums)| sums.partial());
-        let bytes = PartialSums::encode(0, self.count(), sums.iter().copied());
+        let bytes = PartialSums::write(0, self.count(), sums.iter().copied());
         Entry { round: self.next_round(), kind: Kind::Snapshot, bytes }
     }
 
@@ -44,7 +44,7 @@ impl Batch {
             return None;
         }
         let added = sums.partial().iter().zip(&written.sums).map(|(now, then)| now - then);
-        let bytes = PartialSums::encode(written.count, sums.count() - written.count, added);
+        let bytes = PartialSums::write(written.count, sums.count() - written.count, added);
         Some(Entry { round: round.number, kind: Kind::Delta, bytes })
     }
 

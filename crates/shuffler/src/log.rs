@@ -51,7 +51,11 @@ pub struct PartialSums {
 impl PartialSums {
     /// Version (1), reports before, reports and number of sums (u32 each, big-endian), bits of the largest sum (u8), then the sums of so many
     /// bits each, lowest bit first, and zero bits up to a whole byte. The length is proportionate to the logarithm of the reports.
-    pub(crate) fn encode(
+    pub fn encode(&self) -> Vec<u8> {
+        Self::write(self.before, self.count, self.sums.iter().copied())
+    }
+
+    pub(crate) fn write(
         before: u32,
         count: u32,
         sums: impl ExactSizeIterator<Item = u64> + Clone,
@@ -129,8 +133,7 @@ impl PartialSums {
 
     /// The entry of these sums as the whole of a round's unfinished batch.
     pub fn into_snapshot(self, round: u32) -> Entry {
-        let bytes = Self::encode(0, self.count, self.sums.iter().copied());
-        Entry { round, kind: Kind::Snapshot, bytes }
+        Entry { round, kind: Kind::Snapshot, bytes: self.encode() }
     }
 }
 
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
 
     fn encode(before: u32, count: u32, sums: &[u64]) -> Vec<u8> {
-        PartialSums::encode(before, count, sums.iter().copied())
+        PartialSums { before, count, sums: sums.to_vec() }.encode()
     }
 
     #[test]
@@ -227,7 +230,7 @@ mod tests {
             ("another number", changed(12, 9)),
             ("far too many", changed(9, 1)),
             ("wider", changed(13, 45)),
-            ("wider than needed", [&encode(0, 2, &[1, 2, 4])[..14], &[0b01_0000_01, 0]].concat()),
+            ("wider than needed", [&encode(0, 2, &[1, 2, 4])[..14], &[0b0100_0001, 0]].concat()),
             ("padding", changed(14, good[14] | 0b0100_0000)),
             ("too short", good[..14].to_vec()),
             ("too long", [good.as_slice(), &[0]].concat()),

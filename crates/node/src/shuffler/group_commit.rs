@@ -150,6 +150,7 @@ impl Writer {
             None => true,
             Some(Job::Close(task, reply)) => {
                 let result = self.open.close(&task);
+                self.remains = true;
                 let result = self.record_failure(result);
                 self.publish([task]);
                 self.forget();

@@ -4,6 +4,7 @@ mod content;
 mod gateway;
 mod group_commit;
 mod handlers;
+mod open_task;
 mod open_tasks;
 
 use std::{

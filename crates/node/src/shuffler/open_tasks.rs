@@ -1,23 +1,18 @@
-//! The tasks that a shuffler has open: their batches in memory, and what of them is in the store.
+//! The open tasks of a shuffler: what one thread counts and commits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use incrowd_envelope::{Document, SigningKey};
+use incrowd_envelope::SigningKey;
 use incrowd_protocol::{Mechanism, Report, TaskId};
-use incrowd_shuffler::{Batch, IdsEntry, Kind, Outcome, Refusal, ResumeError, Written};
+use incrowd_shuffler::Outcome;
 
+use super::open_task::{Additions, CHUNK, OpenTask, State, sign};
 use crate::store::{
-    Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
-    TaskState,
+    Change, CommitError, Head, ReleaseHash, Seq, ShufflerStore, StoreError, TaskState,
 };
-
-/// Bytes of a log that are read at once.
-const CHUNK: usize = 16 << 20;
-/// Bytes of deltas after which a snapshot is written, if it is not larger itself. A restart reads at most about twice that, and the ids.
-const DELTAS: usize = 64 << 10;
 
 /// Reports of one request, all for one task.
 pub struct Upload {
@@ -48,32 +43,6 @@ pub struct OpenTasks {
     store: Arc<dyn ShufflerStore>,
     signing: SigningKey,
     tasks: HashMap<TaskId, OpenTask>,
-}
-
-struct OpenTask {
-    id: TaskId,
-    mechanism: Arc<Mechanism>,
-    /// None if it must be read from the log.
-    state: Option<State>,
-}
-
-/// A task as of commit `head.seq`.
-struct State {
-    head: Head,
-    /// None when the task is closed.
-    batch: Option<Batch>,
-    written: Written,
-    /// Bytes of the last snapshot, and of the deltas since.
-    snapshot: usize,
-    deltas: usize,
-}
-
-/// What a group of reports changes in a task.
-#[derive(Default)]
-struct Additions {
-    /// Counted ids by the round they were made for.
-    ids: BTreeMap<u32, IdsEntry>,
-    releases: Vec<(u32, SignedRelease)>,
 }
 
 impl OpenTasks {
@@ -245,166 +214,4 @@ impl OpenTasks {
             turn.commit(vec![(*id, change)])?;
         }
     }
-}
-
-impl OpenTask {
-    /// Brings the state to the end of the log. What is read without the lock may be behind again at once.
-    fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
-        let head = log.head(&self.id)?;
-        match &self.state {
-            Some(state) if state.head == head => return Ok(()),
-            Some(state) if state.head.seq > head.seq => {
-                let (seq, last) = (state.head.seq.0, head.seq.0);
-                return Err(StoreError::Damaged(format!(
-                    "it went back from commit {seq} to {last}"
-                )));
-            }
-            _ => {}
-        }
-        // After an error there is no state.
-        let before = self.state.take();
-        let mut state = before.unwrap_or_else(|| State::new(self.mechanism.clone()));
-        state.read(log, &self.id, head)?;
-        self.state = Some(state);
-        Ok(())
-    }
-}
-
-impl State {
-    fn new(mechanism: Arc<Mechanism>) -> Self {
-        let batch = Batch::new(mechanism);
-        let mut written = Written::default();
-        written.update(&batch);
-        Self { head: Head::default(), batch: Some(batch), written, snapshot: 0, deltas: 0 }
-    }
-
-    /// Reads what was appended since, and at least up to `head`.
-    fn read(&mut self, log: &dyn Log, task: &TaskId, head: Head) -> Result<(), StoreError> {
-        let mut seq = self.head.seq;
-        if head.state == TaskState::Closed {
-            self.batch = None;
-        }
-        if let Some(batch) = &mut self.batch {
-            loop {
-                let entries = log.tail(task, seq, CHUNK)?;
-                let Some((last, _)) = entries.last() else { break };
-                seq = *last;
-                for (_, entry) in &entries {
-                    batch.advance(entry).map_err(damaged)?;
-                    match entry.kind {
-                        Kind::Ids => {}
-                        Kind::Delta => self.deltas += entry.bytes.len(),
-                        Kind::Snapshot => (self.snapshot, self.deltas) = (entry.bytes.len(), 0),
-                    }
-                }
-            }
-            batch.settle().map_err(damaged)?;
-            // Others may have committed since the head was read; then it is checked next time.
-            if seq <= head.seq && batch.next_round() != head.round {
-                let rule = format!("its log ends in round {}", batch.next_round());
-                return Err(StoreError::Damaged(format!("{rule}, its head in {}", head.round)));
-            }
-            self.written.update(batch);
-        }
-        self.head = Head { seq: head.seq.max(seq), ..head };
-        Ok(())
-    }
-
-    fn progress(&self) -> Progress {
-        let batch = self.batch.as_ref();
-        Progress {
-            round: batch.and_then(Batch::round).map(|round| round.number),
-            count: batch.map_or(0, Batch::count),
-            remembered: batch.map_or(0, Batch::remembered),
-            closed: batch.is_none(),
-        }
-    }
-
-    fn count(
-        &mut self,
-        task: &TaskId,
-        reports: &[Report],
-        added: &mut Additions,
-        signing: &SigningKey,
-    ) -> Vec<Outcome> {
-        let Some(batch) = &mut self.batch else {
-            return vec![Outcome::Refused(Refusal::Finished); reports.len()];
-        };
-        let count = |report: &Report| {
-            let mut outcome = batch.accept(report);
-            if let Some(sums) = outcome.take_release() {
-                let body = serde_json::to_vec(&sums)
-                    .expect("invariant: sums are numbers, which can always be written");
-                added.releases.push((sums.round(), sign(signing, task, body)));
-            }
-            if matches!(outcome, Outcome::Counted) {
-                added.ids.entry(report.round()).or_default().push(report.id());
-            }
-            outcome
-        };
-        reports.iter().map(count).collect()
-    }
-
-    /// What to commit after a group, and the head that it leads to.
-    fn change(&mut self, added: Additions) -> Change {
-        let batch = self.batch.as_ref().expect("invariant: a closed task counts nothing");
-        self.head.seq = self.head.seq.next();
-        self.head.round = batch.next_round();
-        if let Some((_, release)) = added.releases.last() {
-            self.head.last = Some(ReleaseHash::of(&release.body));
-        }
-        let mut change = Change::to(self.head);
-        let delta = batch.delta(&self.written);
-        let room = DELTAS.max(self.snapshot);
-        match delta.filter(|delta| self.deltas + delta.bytes.len() <= room) {
-            Some(delta) => {
-                self.deltas += delta.bytes.len();
-                change.append.push(delta);
-            }
-            None => self.append_snapshot(&mut change),
-        }
-        let oldest = self.batch.as_ref().map_or(u32::MAX, Batch::oldest_remembered);
-        let ids = added.ids.into_iter().filter(|(round, _)| *round >= oldest);
-        change.append.extend(ids.map(|(round, ids)| ids.into_entry(round)));
-        if !added.releases.is_empty() {
-            change.drop_ids_before = oldest;
-        }
-        change.releases = added.releases;
-        change
-    }
-
-    /// A snapshot in place of the deltas, if there are any.
-    fn compaction(&mut self) -> Option<Change> {
-        if self.deltas == 0 || self.batch.is_none() {
-            return None;
-        }
-        self.head.seq = self.head.seq.next();
-        let mut change = Change::to(self.head);
-        self.append_snapshot(&mut change);
-        Some(change)
-    }
-
-    fn append_snapshot(&mut self, change: &mut Change) {
-        let batch = self.batch.as_ref().expect("invariant: a closed task has no sums");
-        let snapshot = batch.snapshot();
-        (self.snapshot, self.deltas) = (snapshot.bytes.len(), 0);
-        change.append.push(snapshot);
-        change.drop_sums_before = change.head.seq;
-    }
-
-    /// The last change is durable.
-    fn committed(&mut self) {
-        if let Some(batch) = &self.batch {
-            self.written.update(batch);
-        }
-    }
-}
-
-fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
-    let signature = signing.sign(Document::Release, task, &body);
-    SignedRelease { body, signature }
-}
-
-fn damaged(error: ResumeError) -> StoreError {
-    StoreError::Damaged(error.to_string())
 }

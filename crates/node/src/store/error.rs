@@ -1,6 +1,7 @@
 use std::{io, path::PathBuf};
 
 use incrowd_protocol::TaskId;
+use incrowd_shuffler::ResumeError;
 use thiserror::Error;
 
 use super::ReleaseHash;
@@ -52,7 +53,7 @@ pub enum StoreError {
     #[error("round {0} has another release already")]
     Released(u32),
     /// A release that follows another one than the last that was absorbed.
-    #[error("the release follows {}, but the last one that was absorbed is {}", name(.stated), name(.stored))]
+    #[error("the release follows {}, but the last one that was absorbed is {}", name(*.stated), name(*.stored))]
     Predecessor {
         /// The release before it, as stated.
         stated: Option<ReleaseHash>,
@@ -69,7 +70,13 @@ pub enum StoreError {
     },
 }
 
-fn name(release: &Option<ReleaseHash>) -> String {
+impl From<ResumeError> for StoreError {
+    fn from(error: ResumeError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+fn name(release: Option<ReleaseHash>) -> String {
     release.map_or_else(|| "none".into(), |release| release.to_string())
 }
 

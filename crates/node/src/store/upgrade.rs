@@ -1,7 +1,7 @@
 //! How a shuffler's file of version 2 becomes a log: each commit's ids are an entry, the unfinished batch is a snapshot after them.
 
 use incrowd_protocol::ReportId;
-use incrowd_shuffler::{Entry, IdsEntry, PartialSums, ResumeError};
+use incrowd_shuffler::{Entry, IdsEntry, PartialSums};
 use rusqlite::{Transaction, params};
 
 use super::{
@@ -66,8 +66,7 @@ fn copy_ids(transaction: &Transaction<'_>, task: &TaskRow) -> Result<Seq, StoreE
 
 /// The unfinished batch of a task whose releases end before `round`.
 fn snapshot(batch: &[u8], round: u32) -> Result<Entry, StoreError> {
-    let damaged = |error: ResumeError| StoreError::Damaged(error.to_string());
-    let (found, sums) = PartialSums::decode_words(batch).map_err(damaged)?;
+    let (found, sums) = PartialSums::decode_words(batch)?;
     // A finished task had no round.
     if found != round && found != 0 {
         return Err(StoreError::Damaged(format!("the batch of round {found} instead of {round}")));

@@ -231,7 +231,7 @@ fn keeps_what_it_is_given(mut shelf: Shelf, acts: Vec<Act>) -> Result<(), TestCa
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(30) })]
 
     #[test]
     fn every_store_keeps_what_it_is_given_and_nothing_else(acts in acts()) {
@@ -321,7 +321,7 @@ const ROUNDS: u32 = 5;
 
 /// What must hold, told in the simplest way: everything that ever counted is kept.
 #[derive(Clone)]
-struct Counted {
+struct Model {
     mechanism: Mechanism,
     grace: u32,
     /// Number and round it was made for, in the order in which they counted.
@@ -329,7 +329,7 @@ struct Counted {
     closed: bool,
 }
 
-impl Counted {
+impl Model {
     fn round(&self) -> Option<u32> {
         let round = self.counted.len() as u32 / SIZE + 1;
         (round <= ROUNDS && !self.closed).then_some(round)
@@ -385,8 +385,8 @@ fn with_fault<T>(
     match (result, happened) {
         (Ok(answer), None) => Ok((Some(answer), true)),
         (Err(CommitError::Unknown(_)), Some(Fault::UnknownWithEffect)) => Ok((None, true)),
-        (Err(CommitError::Unknown(_)), Some(Fault::UnknownWithoutEffect)) => Ok((None, false)),
-        (Err(CommitError::NotCommitted(_)), Some(_)) => Ok((None, false)),
+        (Err(CommitError::Unknown(_)), Some(Fault::UnknownWithoutEffect))
+        | (Err(CommitError::NotCommitted(_)), Some(_)) => Ok((None, false)),
         (result, fault) => {
             let error = result.err().map(|error| error.to_string());
             Err(TestCaseError::fail(format!("{error:?} after {fault:?}")))
@@ -400,7 +400,7 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
     let id = task.id();
     let mechanism = task.mechanism().clone();
     let mut expected =
-        Counted { mechanism: mechanism.clone(), grace, counted: Vec::new(), closed: false };
+        Model { mechanism: mechanism.clone(), grace, counted: Vec::new(), closed: false };
     let mut made: BTreeMap<u32, u32> = BTreeMap::new();
     let mut seen: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     shelf.open(&task);
@@ -486,7 +486,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
     fn r1_r2_r3_r4_the_sqlite_store_keeps_its_promises_whatever_happens(grace in 0u32..3, deeds in deeds()) {

@@ -35,7 +35,7 @@ impl Service {
         let tasks = vec![place.task.clone()];
         let shuffler =
             Shuffler::start(&place.config, tasks, store, keys, tokens, metrics.clone()).unwrap();
-        let routes = shuffler.router().0;
+        let routes = shuffler.router();
         Self { shuffler, routes, metrics }
     }
 

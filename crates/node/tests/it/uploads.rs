@@ -198,14 +198,14 @@ async fn r4_a_report_counts_only_within_its_window_and_law() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r6_a_shuffler_tidies_up_as_soon_as_nobody_is_in_the_way() {
+async fn r6_a_shuffler_forgets_as_soon_as_nobody_is_in_the_way() {
     let place = Place::new(plain(mechanism(6, 0, &[(2, 9, 1)])));
     let node = place.start(Roles::Shuffler);
     let log = place.config.data.join("shuffler.db-wal");
     let size = || std::fs::metadata(&log).map_or(0, |file| file.len());
-    let tidy = async || eventually("the log is empty", async || size() == 0).await;
+    let forgets = async || eventually("the log is empty", async || size() == 0).await;
     assert_eq!(node.put(&one_hot(node.mechanism(), 1, 0)).await.status(), 204);
-    tidy().await;
+    forgets().await;
     let reader = rusqlite::Connection::open(place.files().shuffler_store).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM task;").unwrap();
     let began = std::time::Instant::now();
@@ -216,9 +216,9 @@ async fn r6_a_shuffler_tidies_up_as_soon_as_nobody_is_in_the_way() {
     assert!(began.elapsed() < Duration::from_secs(4), "who reads keeps nobody waiting");
     assert!(size() > 0, "this test would see what is left");
     drop(reader);
-    tidy().await;
+    forgets().await;
     node.close().await;
-    tidy().await;
+    forgets().await;
     node.stop().await;
 }
 
