@@ -242,13 +242,13 @@ impl Builder {
             task,
             device: Mutex::new(device),
             phase: watch::Sender::new(phase),
-            live: Mutex::new(Live {
+            live: Arc::new(Mutex::new(Live {
                 model,
                 notice,
                 round: state.newest_round,
                 reports_sent: 0,
                 last_error: None,
-            }),
+            })),
         });
         let (decisions, queue) = mpsc::channel(1);
         let mut background = JoinSet::new();

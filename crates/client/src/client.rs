@@ -145,6 +145,7 @@ impl Client {
     pub async fn close(self) {
         let mut background = std::mem::take(&mut *lock(&self.background));
         background.shutdown().await;
+        self.core.store.settle().await;
     }
 
     /// How the client is doing.

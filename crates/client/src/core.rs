@@ -27,7 +27,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) device: Mutex<Device>,
     pub(crate) phase: watch::Sender<Phase>,
-    pub(crate) live: Mutex<Live>,
+    pub(crate) live: Arc<Mutex<Live>>,
 }
 
 /// What changes, and is read without waiting.
@@ -76,18 +76,18 @@ impl Core {
     /// Fetches the current round, never one before the newest seen; none when the task is over.
     pub(crate) async fn fetch_round(&self) -> Result<Option<Round>, ClientError> {
         let signed = self.shuffler.round().await?;
-        let round = self
-            .store
-            .update(|state| {
-                let round = documents::round(&signed, &self.task, state.newest_round)?;
-                state.newest_round = round.map_or(state.newest_round, |round| round.number);
-                Ok(round)
-            })
-            .await?;
-        if let Some(round) = round {
-            lock(&self.live).round = round.number;
-        }
-        Ok(round)
+        let live = Arc::clone(&self.live);
+        let change = |state: &mut State| {
+            let round = documents::round(&signed, &self.task, state.newest_round)?;
+            state.newest_round = round.map_or(state.newest_round, |round| round.number);
+            Ok(round)
+        };
+        let believe = move |round: &Option<Round>| {
+            if let Some(round) = round {
+                lock(&live).round = round.number;
+            }
+        };
+        self.store.update_then(change, believe).await
     }
 
     /// A notice that is fresh enough to seal with.
@@ -101,38 +101,45 @@ impl Core {
 
     pub(crate) async fn fetch_notice(&self) -> Result<TaskNotice, ClientError> {
         let (signed, notice) = self.shuffler.notice().await?;
-        lock(&self.live).notice = (notice.clone(), Some(Instant::now()));
-        self.store
-            .update(|state| {
-                state.notice = Some(signed);
-                Ok(())
-            })
-            .await?;
-        Ok(notice)
+        let live = Arc::clone(&self.live);
+        let change = |state: &mut State| {
+            state.notice = Some(signed);
+            Ok(notice)
+        };
+        let believe = move |notice: &TaskNotice| {
+            lock(&live).notice = (notice.clone(), Some(Instant::now()));
+        };
+        self.store.update_then(change, believe).await
     }
 
     /// Fetches a newer model, if there is one within `wait`; whether there was.
+    ///
+    /// # Privacy
+    /// The device ranks with a model only once the state file has its version: otherwise a restart could accept an older one.
     pub(crate) async fn fetch_model(&self, wait: Duration) -> Result<bool, ClientError> {
         let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
         let Some(signed) = self.bandit.model(newest, wait).await? else {
             return Ok(false);
         };
-        let model = documents::model(&signed, &self.task)?;
-        self.store
-            .update(|state| {
-                // The version is compared here, where no other fetch can come between.
-                let mut live = lock(&self.live);
-                let newest = live.model.as_ref().map_or(0, |model| model.version());
-                if state.model.as_ref() == Some(&signed) {
-                    return Ok(false);
-                }
-                if model.version() <= newest {
-                    return Err(ClientError::ModelRollback { found: model.version(), newest });
-                }
-                state.model = Some(signed);
-                live.model = Some(Arc::new(model));
-                Ok(true)
-            })
-            .await
+        let model = Arc::new(documents::model(&signed, &self.task)?);
+        let (live, believed) = (Arc::clone(&self.live), Arc::clone(&model));
+        let change = |state: &mut State| {
+            // The live model changes only inside updates, so no other fetch comes between.
+            let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
+            if state.model.as_ref() == Some(&signed) {
+                return Ok(false);
+            }
+            if model.version() <= newest {
+                return Err(ClientError::ModelRollback { found: model.version(), newest });
+            }
+            state.model = Some(signed);
+            Ok(true)
+        };
+        let believe = move |newer: &bool| {
+            if *newer {
+                lock(&live).model = Some(believed);
+            }
+        };
+        self.store.update_then(change, believe).await
     }
 }

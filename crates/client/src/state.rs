@@ -5,6 +5,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use incrowd_device::Participation;
@@ -72,10 +73,10 @@ impl State {
     }
 }
 
-/// The state, and the file that follows it.
+/// The state, and the file that holds a copy of it.
 pub(crate) struct Store {
-    file: Option<StateFile>,
-    state: Mutex<State>,
+    file: Option<Arc<StateFile>>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Store {
@@ -87,7 +88,7 @@ impl Store {
         if state.task != task {
             return Err(ClientError::StateTask);
         }
-        Ok(Self { file, state: Mutex::new(state) })
+        Ok(Self { file: file.map(Arc::new), state: Arc::new(Mutex::new(state)) })
     }
 
     pub(crate) async fn read(&self) -> State {
@@ -95,22 +96,45 @@ impl Store {
     }
 
     /// Changes the state. It is in the file when this returns; if it cannot be written, or `change` fails, nothing has changed.
-    pub(crate) async fn update<T>(
+    pub(crate) async fn update<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let mut state = self.state.lock().await;
+        self.update_then(change, |_| ()).await
+    }
+
+    /// Changes the state, and calls `believe` once the change is durable and before any other change.
+    ///
+    /// Once the write has begun, dropping the future stops nothing: memory and file change together, or not at all.
+    pub(crate) async fn update_then<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, ClientError>,
+        believe: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let mut state = Arc::clone(&self.state).lock_owned().await;
         let mut next = state.clone();
         let result = change(&mut next)?;
-        if let Some(file) = &self.file {
-            let text = serde_json::to_vec(&next).map_err(|_| ClientError::StateFormat)?;
-            let path = file.path.clone();
-            tokio::task::spawn_blocking(move || write(&path, &text))
-                .await
-                .map_err(|_| failed("written")(io::ErrorKind::Interrupted.into()))??;
-        }
-        *state = next;
-        Ok(result)
+        let Some(file) = self.file.clone() else {
+            *state = next;
+            believe(&result);
+            return Ok(result);
+        };
+        let commit = move || {
+            file.write(&next)?;
+            // The file is set free before the state is: see `settle`.
+            drop(file);
+            *state = next;
+            believe(&result);
+            Ok(result)
+        };
+        tokio::task::spawn_blocking(commit)
+            .await
+            .map_err(|_| failed("written")(io::ErrorKind::Interrupted.into()))?
+    }
+
+    /// Waits for a write that has begun.
+    pub(crate) async fn settle(&self) {
+        drop(self.state.lock().await);
     }
 }
 
@@ -142,6 +166,11 @@ impl StateFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read")(error)),
         }
+    }
+
+    fn write(&self, state: &State) -> Result<(), ClientError> {
+        let text = serde_json::to_vec(state).map_err(|_| ClientError::StateFormat)?;
+        write(&self.path, &text)
     }
 }
 

@@ -152,6 +152,29 @@ async fn r20_a_model_is_signed_valid_of_the_task_and_newer() {
 }
 
 #[tokio::test]
+async fn r20_a_model_is_believed_only_when_its_version_is_durable() {
+    let server = Server::start(Shape::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let builder = server.client().state_file(folder.path().join("state.json"));
+    let client = builder.connect().await.unwrap();
+    let parts = server.world().parts(1, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    client.refresh().await.unwrap();
+    assert_eq!(client.status().model_version, Some(1));
+
+    // Nothing can be written any more: a restart would not know the second version.
+    folder.close().unwrap();
+    let parts = server.world().parts(2, [0.0, 1.0]);
+    server.world().publish_parts(&parts);
+    let refused = client.refresh().await;
+    assert!(matches!(refused, Err(ClientError::StateFile { .. })), "{refused:?}");
+    assert_eq!(client.status().model_version, Some(1));
+    for _ in 0..50 {
+        assert_eq!(client.rank_features(&ACTIONS).unwrap().action(), 0);
+    }
+}
+
+#[tokio::test]
 async fn r20_a_round_is_signed_of_the_mechanism_and_never_goes_back() {
     let shape = Shape { participations: 3, ..Shape::default() };
     let server = Server::start(shape).await;
