@@ -231,7 +231,7 @@ impl Builder {
         }
         let phase = match &state.upload {
             Some(_) => Phase::Busy,
-            None => Core::turn(&task, &state),
+            None => Core::turn_of(&task, &state),
         };
         let device = Device::resume(Arc::new(task.config().clone()), state.participation)?;
         let core = Arc::new(Core {

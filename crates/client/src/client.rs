@@ -4,8 +4,8 @@ use std::{
     time::Duration,
 };
 
-use incrowd_device::{FieldProblem, Fields, InputProblem};
-use incrowd_protocol::{Mechanism, TaskId};
+use incrowd_device::{Fields, InputProblem};
+use incrowd_protocol::TaskId;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
@@ -13,9 +13,6 @@ use crate::{
     core::{Core, lock},
     reporter::Pending,
 };
-
-/// Norms this little above the bound are rounding, as on the device.
-const NORM_TOLERANCE: f64 = 1.000_000_001;
 
 /// One person's device in one task. Clones are the same device.
 ///
@@ -47,20 +44,10 @@ impl Client {
     /// No network: the fields do not leave the device. At most one randomized report of one decision does, later.
     pub fn rank(&self, context: &Fields, actions: &[Fields]) -> Result<Decision, ClientError> {
         let map = self.core.settings.features.as_ref().ok_or(ClientError::NoFeatureMap)?;
-        let mut problems: Vec<FieldProblem> = Vec::new();
-        let features = actions.iter().map(|action| {
-            let features = map.features(context, action);
-            for problem in features.problems {
-                if !problems.contains(&problem) {
-                    problems.push(problem);
-                }
-            }
-            features.x
-        });
-        let features: Vec<_> = features.collect();
+        let (features, problems) = map.features_of_all(context, actions);
         let mut decision = self.rank_features(&features)?;
         if !problems.is_empty() {
-            decision.problem = Some(Problem::Fields(problems));
+            decision.problems.push(Problem::Fields(problems));
         }
         Ok(decision)
     }
@@ -68,18 +55,21 @@ impl Client {
     /// Chooses one of the actions with these features.
     ///
     /// # Privacy
-    /// As [`Client::rank`]. Features that are not as they should be give a [problem](Decision::problem), never silence.
+    /// As [`Client::rank`]. Features that are not as they should be give [problems](Decision::problems), never silence.
     pub fn rank_features<X: AsRef<[f64]>>(&self, actions: &[X]) -> Result<Decision, ClientError> {
         if actions.is_empty() {
             return Err(ClientError::NoActions);
         }
         let settings = &self.core.settings;
         let held_out = chance::unit()? < settings.hold_out;
-        let (action, problem) =
-            if held_out { (chance::index(actions.len())?, None) } else { self.choose(actions)? };
+        let mut problems = Vec::new();
+        let action = if held_out {
+            chance::index(actions.len())?
+        } else {
+            self.choose(actions, &mut problems)?
+        };
         let x = actions[action].as_ref();
-        let problem =
-            problem.or_else(|| Some(input_problem(x, self.core.task.mechanism())?.into()));
+        problems.extend(InputProblem::of(x, self.core.task.mechanism()).map(Problem::Input));
 
         // Drawn before there is a reward.
         let jitter = settings.jitter.mul_f64(chance::unit()?);
@@ -87,32 +77,31 @@ impl Client {
         let deadline = Instant::now() + settings.reward_window;
         let reward = Arc::default();
         self.submit(Pending { x: x.to_vec(), due: deadline + jitter, reward: Arc::clone(&reward) });
-        Ok(Decision { action, held_out, problem, deadline, reward })
+        Ok(Decision { action, held_out, problems, deadline, reward })
     }
 
     /// The best action under the model; without a model, or if it cannot score the actions, the default one.
     fn choose<X: AsRef<[f64]>>(
         &self,
         actions: &[X],
-    ) -> Result<(usize, Option<Problem>), ClientError> {
+        problems: &mut Vec<Problem>,
+    ) -> Result<usize, ClientError> {
         let model = lock(&self.core.live).model.clone();
-        let mut problem = None;
         if let Some(model) = model {
             let arms = actions.iter().map(AsRef::as_ref);
             match lock(&self.core.device).choose(Some(&model), arms) {
-                Ok(action) => return Ok((action, None)),
-                Err(error) => problem = Some(Problem::Choice(error)),
+                Ok(action) => return Ok(action),
+                Err(error) => problems.push(Problem::Choice(error)),
             }
         }
         match self.core.settings.default_action {
-            Some(default) if default < actions.len() => return Ok((default, problem)),
+            Some(default) if default < actions.len() => return Ok(default),
             Some(default) => {
-                let few = Problem::DefaultAction { default, actions: actions.len() };
-                problem.get_or_insert(few);
+                problems.push(Problem::DefaultAction { default, actions: actions.len() });
             }
             None => {}
         }
-        Ok((chance::index(actions.len())?, problem))
+        chance::index(actions.len())
     }
 
     /// Makes a decision the one that is reported, if the next one is.
@@ -158,17 +147,4 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("status", &self.status()).finish_non_exhaustive()
     }
-}
-
-/// What the device will find wrong with the features, told while the application still listens.
-fn input_problem(x: &[f64], mechanism: &Mechanism) -> Option<InputProblem> {
-    if x.len() != mechanism.dimension() {
-        return Some(InputProblem::Dimension(mechanism.dimension()));
-    }
-    let bound = mechanism.context_bound();
-    if !x.iter().all(|entry| (entry / bound).is_finite()) {
-        return Some(InputProblem::NotFinite);
-    }
-    let norm = x.iter().fold(0.0, |norm: f64, entry| norm.hypot(entry / bound));
-    (norm > NORM_TOLERANCE).then_some(InputProblem::Norm)
 }

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use incrowd_device::Device;
+use incrowd_device::{Device, Next};
 use incrowd_protocol::{Model, Round, Task, TaskNotice};
 use tokio::{sync::watch, time::Instant};
 
@@ -47,14 +47,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Core {
     /// Whether the next decision can be reported. It looks at rounds and participation only.
-    pub(crate) fn turn(task: &Task, state: &State) -> Phase {
-        let mechanism = task.mechanism();
-        if state.participation.reports() >= mechanism.participations() {
-            Phase::Done
-        } else if state.participation.reports() == 0 || state.newest_round >= state.next_round {
-            Phase::Open
-        } else {
-            Phase::Waiting
+    pub(crate) async fn turn(&self) -> Phase {
+        Self::turn_of(&self.task, &self.store.read().await)
+    }
+
+    /// The same, before there is a core.
+    pub(crate) fn turn_of(task: &Task, state: &State) -> Phase {
+        match state.participation.next(task.mechanism()) {
+            Next::Spent => Phase::Done,
+            next if next.allows(state.newest_round) => Phase::Open,
+            _ => Phase::Waiting,
         }
     }
 

@@ -41,7 +41,7 @@ pub enum Problem {
 pub struct Decision {
     pub(crate) action: usize,
     pub(crate) held_out: bool,
-    pub(crate) problem: Option<Problem>,
+    pub(crate) problems: Vec<Problem>,
     /// End of the reward window.
     pub(crate) deadline: Instant,
     pub(crate) reward: Arc<Mutex<Option<f64>>>,
@@ -58,9 +58,9 @@ impl Decision {
         self.held_out
     }
 
-    /// What was wrong with the features. The device reports all the same.
-    pub fn problem(&self) -> Option<&Problem> {
-        self.problem.as_ref()
+    /// Everything that was wrong with the features. The device reports all the same.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
     }
 
     /// Gives the reward, from 0 to 1. Until the window is over the last one counts.

@@ -57,7 +57,7 @@ pub(crate) async fn run(core: Arc<Core>, mut decisions: mpsc::Receiver<Pending>,
 /// Waits until the last report's grace window is over. Whether there will be a next report.
 async fn wait_for_turn(core: &Core) -> bool {
     loop {
-        match Core::turn(&core.task, &core.store.read().await) {
+        match core.turn().await {
             Phase::Done => return false,
             Phase::Waiting => {}
             _ => return true,
@@ -65,8 +65,8 @@ async fn wait_for_turn(core: &Core) -> bool {
         core.phase.send_replace(Phase::Waiting);
         match core.fetch_round().await {
             Ok(None) => return false,
-            Ok(Some(round)) if round.number >= core.store.read().await.next_round => return true,
-            Ok(_) => {}
+            Ok(Some(_)) if core.turn().await == Phase::Open => return true,
+            Ok(Some(_)) => {}
             Err(error) => core.note(error),
         }
         let share = chance::unit().unwrap_or(1.0);
@@ -105,7 +105,6 @@ async fn report(core: &Core, pending: &Pending) -> Result<Option<Upload>, Client
     core.store
         .update(|state| {
             state.participation = participation;
-            state.next_round = round.number.saturating_add(mechanism.grace()).saturating_add(1);
             state.upload = Some(upload.clone());
             Ok(())
         })

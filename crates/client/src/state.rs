@@ -28,8 +28,6 @@ pub(crate) struct State {
     task: TaskId,
     /// How often this device has answered.
     pub(crate) participation: Participation,
-    /// First round that the next report can be for.
-    pub(crate) next_round: u32,
     /// The newest round that was seen.
     pub(crate) newest_round: u32,
     /// The last notice, for a start without network.
@@ -64,7 +62,6 @@ impl State {
             format: FORMAT,
             task,
             participation: Participation::default(),
-            next_round: 1,
             newest_round: 0,
             notice: None,
             model: None,

@@ -304,21 +304,43 @@ impl FeatureMap {
     /// # Privacy
     /// A problem names a field, never its value.
     pub fn features(&self, context: &Fields, action: &Fields) -> Features {
-        let mut problems = Vec::new();
-        let mut blocks = |fields: &[Field], values| -> Vec<Vec<f64>> {
-            let mut block = |field: &Field| {
-                let (block, problem) = field.block(values);
-                problems.extend(problem);
-                block
-            };
-            fields.iter().map(&mut block).collect()
-        };
-        let contexts = blocks(&self.config.context, context);
-        let actions = blocks(&self.config.action, action);
+        let context = Blocks::new(&self.config.context, context);
+        let action = Blocks::new(&self.config.action, action);
+        let x = self.join(&context, &action);
+        Features { x, problems: [context.problems, action.problems].concat() }
+    }
 
+    /// Features of each action in one context, which is encoded once, and each problem once.
+    ///
+    /// # Privacy
+    /// As [`FeatureMap::features`].
+    pub fn features_of_all(
+        &self,
+        context: &Fields,
+        actions: &[Fields],
+    ) -> (Vec<Vec<f64>>, Vec<FieldProblem>) {
+        let context = Blocks::new(&self.config.context, context);
+        let mut of_actions: Vec<FieldProblem> = Vec::new();
+        let features = actions.iter().map(|action| {
+            let action = Blocks::new(&self.config.action, action);
+            let x = self.join(&context, &action);
+            for problem in action.problems {
+                if !of_actions.contains(&problem) {
+                    of_actions.push(problem);
+                }
+            }
+            x
+        });
+        let features = features.collect();
+        (features, [context.problems, of_actions].concat())
+    }
+
+    /// Bias, blocks and products, scaled onto the ball.
+    fn join(&self, context: &Blocks, action: &Blocks) -> Vec<f64> {
+        let (contexts, actions) = (&context.blocks, &action.blocks);
         let mut x = Vec::with_capacity(self.dimension);
         x.extend(self.config.bias.then_some(1.0));
-        x.extend(contexts.iter().chain(&actions).flatten());
+        x.extend(contexts.iter().chain(actions).flatten());
         for &(a, b) in &self.pairs {
             for left in &contexts[a] {
                 x.extend(actions[b].iter().map(|right| left * right));
@@ -328,7 +350,26 @@ impl FeatureMap {
             usize::from(self.config.bias) + contexts.len() + actions.len() + self.pairs.len();
         let scale = self.config.context_bound / (count as f64).sqrt();
         x.iter_mut().for_each(|entry| *entry *= scale);
-        Features { x, problems }
+        x
+    }
+}
+
+/// The encoded fields of a context or an action.
+struct Blocks {
+    blocks: Vec<Vec<f64>>,
+    problems: Vec<FieldProblem>,
+}
+
+impl Blocks {
+    fn new(fields: &[Field], values: &Fields) -> Self {
+        let mut problems = Vec::new();
+        let block = |field: &Field| {
+            let (block, problem) = field.block(values);
+            problems.extend(problem);
+            block
+        };
+        let blocks = fields.iter().map(block).collect();
+        Self { blocks, problems }
     }
 }
 

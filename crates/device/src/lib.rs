@@ -24,6 +24,6 @@ pub use features::{
     FeatureMap, FeatureMapConfig, FeatureMapError, Features, Field, FieldKind, FieldProblem,
     Fields, Value,
 };
-pub use participation::Participation;
+pub use participation::{Next, Participation};
 #[cfg(feature = "simulation")]
 pub use randomizer::Randomizer;

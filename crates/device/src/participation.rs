@@ -17,26 +17,92 @@ pub struct Participation {
     reports: u32,
 }
 
+/// When a device may make its next report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// In any round: it has not answered yet.
+    Now,
+    /// From this round on: a report for round j may be counted until round j + grace, and two of one device must not meet in a batch.
+    From(u64),
+    /// Never: all of its reports are made.
+    Spent,
+}
+
+impl Next {
+    /// Whether a report for `round` may be made.
+    pub fn allows(self, round: u32) -> bool {
+        match self {
+            Self::Now => true,
+            Self::From(first) => u64::from(round) >= first,
+            Self::Spent => false,
+        }
+    }
+}
+
 impl Participation {
     /// Reports made so far.
     pub fn reports(&self) -> u32 {
         self.reports
     }
 
+    /// When the next report may be made: the one rule for devices and clients.
+    pub fn next(&self, mechanism: &Mechanism) -> Next {
+        if self.reports >= mechanism.participations() {
+            Next::Spent
+        } else if self.last_round == 0 {
+            Next::Now
+        } else {
+            Next::From(u64::from(self.last_round) + u64::from(mechanism.grace()) + 1)
+        }
+    }
+
     /// Takes the right to one report for `round`, or says why there is none.
-    ///
-    /// A report for round j may be counted until round j + grace, so the next one is for a later round than that.
     pub(crate) fn claim(&mut self, round: u32, mechanism: &Mechanism) -> Result<(), DeviceError> {
-        let limit = mechanism.participations();
-        if self.reports >= limit {
-            return Err(DeviceError::Spent(limit));
+        match self.next(mechanism) {
+            Next::Spent => Err(DeviceError::Spent(mechanism.participations())),
+            Next::From(next) if !Next::From(next).allows(round) => {
+                Err(DeviceError::TooSoon { round, last: self.last_round, next })
+            }
+            Next::Now | Next::From(_) => {
+                *self = Self { last_round: round, reports: self.reports + 1 };
+                Ok(())
+            }
         }
-        let last = self.last_round;
-        let next = u64::from(last) + u64::from(mechanism.grace()) + 1;
-        if last > 0 && u64::from(round) < next {
-            return Err(DeviceError::TooSoon { round, last, next });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use incrowd_protocol::{FlipProbability, MechanismConfig, Stage};
+
+    use super::*;
+
+    #[test]
+    fn r16_the_next_report_is_past_the_grace_window_and_at_most_k_are_made() {
+        let flip = FlipProbability::new(1, 2).unwrap();
+        let config = MechanismConfig {
+            dimension: 1,
+            context_bound: 1.0,
+            schedule: vec![Stage { rounds: 50, size: 1, bits: 1, flip }],
+            grace: 2,
+            central_delta: 1e-6,
+            participations: 2,
+            honest_fraction: 1.0,
+        };
+        let mechanism = config.check().unwrap();
+        let mut participation = Participation::default();
+        assert_eq!(participation.next(&mechanism), Next::Now);
+        participation.claim(4, &mechanism).unwrap();
+        assert_eq!(participation.next(&mechanism), Next::From(7));
+        // `next` and `claim` agree on every round.
+        for round in 1..=50 {
+            let claimed = participation.clone().claim(round, &mechanism).is_ok();
+            assert_eq!(participation.next(&mechanism).allows(round), claimed, "round {round}");
+            assert_eq!(claimed, round >= 7, "round {round}");
         }
-        *self = Self { last_round: round, reports: self.reports + 1 };
-        Ok(())
+        participation.claim(7, &mechanism).unwrap();
+        assert_eq!(participation.next(&mechanism), Next::Spent);
+        assert_eq!(participation.claim(50, &mechanism), Err(DeviceError::Spent(2)));
+        assert!(!Next::Spent.allows(u32::MAX));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{ACTIONS, Server, Shape, until};
 use incrowd_client::{
-    ClientError, FeatureMap, FieldProblem, Fields, Phase, Problem, Value, blocking,
+    ClientError, FeatureMap, FieldProblem, Fields, InputProblem, Phase, Problem, Value, blocking,
 };
 
 const CLOSED: &str = "http://127.0.0.1:1";
@@ -49,7 +49,7 @@ async fn before_the_first_model_the_default_action_or_any() {
     }
     let few = client.rank_features(&ACTIONS[..1]).unwrap();
     assert_eq!(few.action(), 0);
-    assert_eq!(few.problem(), Some(&Problem::DefaultAction { default: 1, actions: 1 }));
+    assert_eq!(few.problems(), [Problem::DefaultAction { default: 1, actions: 1 }]);
     let client = server.client().connect().await.unwrap();
     let actions: Vec<usize> =
         (0..50).map(|_| client.rank_features(&ACTIONS).unwrap().action()).collect();
@@ -107,12 +107,36 @@ async fn named_fields_go_through_the_feature_map() {
     server.world().publish_parts(&parts);
     client.refresh().await.unwrap();
     let decision = client.rank(&Fields::new(), &[topic("a"), topic("b")]).unwrap();
-    assert_eq!((decision.action(), decision.problem()), (1, None));
+    assert_eq!((decision.action(), decision.problems()), (1, [].as_slice()));
     let decision = client.rank(&Fields::new(), &[topic("b"), topic("x"), topic("y")]).unwrap();
     assert_eq!(decision.action(), 0);
     let unknown = vec![FieldProblem::UnknownCategory("topic".to_owned())];
-    assert_eq!(decision.problem(), Some(&Problem::Fields(unknown)));
-    assert!(!format!("{decision:?} {:?}", decision.problem()).contains('x'));
+    assert_eq!(decision.problems(), [Problem::Fields(unknown)]);
+    assert!(!format!("{decision:?} {:?}", decision.problems()).contains('x'));
+}
+
+#[tokio::test]
+async fn every_problem_of_a_decision_is_told() {
+    let server = Server::start(Shape::default()).await;
+    let builder = server.client().features(map(r#"["a", "b"]"#)).default_action(7);
+    let client = builder.connect().await.unwrap();
+    let decision = client.rank(&Fields::new(), &[topic("x")]).unwrap();
+    let unknown = vec![FieldProblem::UnknownCategory("topic".to_owned())];
+    let few = Problem::DefaultAction { default: 7, actions: 1 };
+    assert_eq!(decision.problems(), [few, Problem::Fields(unknown)]);
+
+    let parts = server.world().parts(1, [0.0, 1.0]);
+    server.world().publish_parts(&parts);
+    client.refresh().await.unwrap();
+    let decision = client.rank_features(&[[f64::NAN, 0.0]]).unwrap();
+    match decision.problems() {
+        [
+            Problem::Choice(_),
+            Problem::DefaultAction { .. },
+            Problem::Input(InputProblem::NotFinite),
+        ] => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]

@@ -99,9 +99,9 @@ async fn r11_bad_features_and_rewards_are_told_and_reported_all_the_same() {
         until("a turn", || client.status().phase == Phase::Open).await;
         let decision = client.rank_features(&actions).unwrap();
         assert_eq!(decision.action(), action, "{case}");
-        match decision.problem() {
-            Some(Problem::Choice(_)) if case != "long" => {}
-            Some(Problem::Input(InputProblem::Norm)) if case == "long" => {}
+        match decision.problems() {
+            [Problem::Choice(_)] if case != "long" => {}
+            [Problem::Input(InputProblem::Norm)] if case == "long" => {}
             other => panic!("{case}: {other:?}"),
         }
         let told = decision.reward(2.0);
@@ -110,7 +110,7 @@ async fn r11_bad_features_and_rewards_are_told_and_reported_all_the_same() {
     }
     until("a turn", || client.status().phase == Phase::Open).await;
     let decision = client.rank_features(&ACTIONS).unwrap();
-    assert_eq!(decision.problem(), None);
+    assert_eq!(decision.problems(), []);
     assert_eq!(decision.reward(f64::NAN), Err(ClientError::Input(InputProblem::NotFinite)));
     client.flush().await;
     assert_eq!(server.world().opened.len(), 4);

@@ -90,7 +90,7 @@ async fn devices_report_through_the_real_services_and_rank_with_the_model_they_m
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(newcomer.status().model_version, Some(1));
-    assert!(newcomer.rank_features(&arms).unwrap().problem().is_none());
+    assert!(newcomer.rank_features(&arms).unwrap().problems().is_empty());
     newcomer.flush().await;
     assert_eq!(newcomer.status().round, Some(2), "the four made a batch, the fifth is in the next");
     for client in devices {

@@ -74,6 +74,12 @@ fn reports_from_given_bytes_are_as_written() {
         let bytes = answer.report.encode(&mechanism).unwrap();
         assert_eq!(hex::encode(bytes), case["report"], "{}", case["name"]);
         assert_eq!(problem_name(answer.problem), case["problem"], "{}", case["name"]);
+        // What can be told before there is a reward is what the report finds, except for rewards.
+        let told = InputProblem::of(&x, &mechanism);
+        assert!(told.is_none() || told == answer.problem, "{}", case["name"]);
+        if matches!(answer.problem, Some(InputProblem::Norm | InputProblem::Dimension(_))) {
+            assert_eq!(told, answer.problem, "{}", case["name"]);
+        }
         drop(device);
         assert_eq!(tape.used() as u64, case["bytes_used"], "{}", case["name"]);
     }
@@ -87,6 +93,9 @@ fn feature_maps_are_as_written() {
                 let (context, action): (Fields, Fields) =
                     (read(&case["context"]), read(&case["action"]));
                 let features = map.features(&context, &action);
+                let twice = map.features_of_all(&context, &[action.clone(), action]);
+                let both = vec![features.x.clone(), features.x.clone()];
+                assert_eq!(twice, (both, features.problems.clone()), "{}", case["name"]);
                 let wanted = floats(&case["x"]);
                 assert_eq!(features.x.len(), wanted.len(), "{}", case["name"]);
                 assert_eq!(features.x.len(), map.dimension());
