@@ -9,4 +9,4 @@ mod signed;
 
 pub use error::EnvelopeError;
 pub use sealed::{OpeningKey, Sealed, SealedHeader, seal, sealed_len};
-pub use signed::{Document, Signature, SigningKey, verify};
+pub use signed::{Document, Signature, Signed, SigningKey, verify};

@@ -1,7 +1,8 @@
 use std::{fmt, str::FromStr};
 
 use ed25519_dalek::Signer;
-use incrowd_protocol::{TaskId, VerificationKey};
+use incrowd_protocol::{TaskId, VerificationKey, parse_hex};
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::EnvelopeError;
@@ -36,7 +37,8 @@ impl Document {
 }
 
 /// An Ed25519 signature, 128 hex digits as text.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Signature([u8; 64]);
 
 /// A role's secret Ed25519 key. It cannot be printed; it is erased when it is dropped.
@@ -100,11 +102,63 @@ impl fmt::Debug for Signature {
 impl FromStr for Signature {
     type Err = EnvelopeError;
     fn from_str(text: &str) -> Result<Self, EnvelopeError> {
-        let mut bytes = [0; 64];
-        let lower = !text.bytes().any(|b| b.is_ascii_uppercase());
-        match hex::decode_to_slice(text, &mut bytes) {
-            Ok(()) if lower => Ok(Self(bytes)),
-            _ => Err(EnvelopeError::SignatureText),
-        }
+        parse_hex(text).map(Self).ok_or(EnvelopeError::SignatureText)
+    }
+}
+
+impl TryFrom<String> for Signature {
+    type Error = EnvelopeError;
+    fn try_from(text: String) -> Result<Self, EnvelopeError> {
+        text.parse()
+    }
+}
+
+impl From<Signature> for String {
+    fn from(signature: Signature) -> Self {
+        signature.to_string()
+    }
+}
+
+/// The exact bytes of a document and its signature, so that it can be checked again by whoever gets both.
+///
+/// In a file the body is a text: documents are JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signed {
+    /// The document.
+    #[serde(with = "text")]
+    pub body: Vec<u8>,
+    /// Of the body, the kind of document and the task.
+    pub signature: Signature,
+}
+
+impl Signed {
+    /// Signs a document of a task.
+    pub fn new(body: Vec<u8>, key: &SigningKey, document: Document, task: &TaskId) -> Self {
+        let signature = key.sign(document, task, &body);
+        Self { body, signature }
+    }
+
+    /// Whether the holder of `key` signed it as a document of this task.
+    pub fn verify(
+        &self,
+        key: &VerificationKey,
+        document: Document,
+        task: &TaskId,
+    ) -> Result<(), EnvelopeError> {
+        verify(key, document, task, &self.body, &self.signature)
+    }
+}
+
+mod text {
+    use serde::{Deserialize, Deserializer, Serializer, ser::Error};
+
+    pub fn serialize<S: Serializer>(body: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        let text = std::str::from_utf8(body).map_err(|_| S::Error::custom("not a text"))?;
+        serializer.serialize_str(text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        String::deserialize(deserializer).map(String::into_bytes)
     }
 }

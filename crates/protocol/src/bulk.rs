@@ -1,6 +1,8 @@
 //! Many reports in one body: each with its length in front, as a u32, big-endian.
 
-use crate::ProtocolError;
+use serde::{Deserialize, Serialize};
+
+use crate::{ProblemKind, ProtocolError};
 
 /// Most reports in one body.
 pub const BULK_LIMIT: usize = 4096;
@@ -25,6 +27,38 @@ pub fn split_reports(mut body: &[u8]) -> Result<Vec<&[u8]>, ProtocolError> {
         body = rest;
     }
     Ok(reports)
+}
+
+/// What became of many reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkAnswer {
+    /// Reports that count, now or before.
+    pub accepted: usize,
+    /// The others, by their place in the request.
+    pub refused: Vec<RefusedReport>,
+}
+
+/// A report that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedReport {
+    /// Place in the request, from 0.
+    pub index: usize,
+    /// The problem's type.
+    pub r#type: String,
+    /// The violated rule.
+    pub detail: String,
+}
+
+impl RefusedReport {
+    /// A report that does not count, and why.
+    pub fn new(index: usize, kind: ProblemKind, detail: impl Into<String>) -> Self {
+        Self { index, r#type: kind.uri(), detail: detail.into() }
+    }
+
+    /// The kind of its problem, if it is one of incrowd's.
+    pub fn kind(&self) -> Option<ProblemKind> {
+        ProblemKind::of(&self.r#type)
+    }
 }
 
 #[cfg(test)]

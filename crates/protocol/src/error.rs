@@ -150,6 +150,9 @@ pub enum ProtocolError {
     /// Not the text form of 32 bytes.
     #[error("{0} must be 64 lower-case hex digits")]
     Hex(&'static str),
+    /// Not the text form of a report's id.
+    #[error("a report id has 32 lower-case hex digits")]
+    ReportId,
     /// A notice whose law is not the one that the mechanism has for its round.
     #[error("the notice of round {0} has another size or law than the mechanism")]
     RoundLaw(u32),

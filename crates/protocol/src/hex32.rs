@@ -25,7 +25,7 @@ macro_rules! hex32 {
         impl std::str::FromStr for $name {
             type Err = $crate::ProtocolError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                $crate::hex32::parse(text, $what).map(Self)
+                $crate::parse_hex(text).map(Self).ok_or($crate::ProtocolError::Hex($what))
             }
         }
 
@@ -45,14 +45,3 @@ macro_rules! hex32 {
 }
 
 pub(crate) use hex32;
-
-use crate::ProtocolError;
-
-pub(crate) fn parse(text: &str, what: &'static str) -> Result<[u8; 32], ProtocolError> {
-    let lower = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    let mut bytes = [0; 32];
-    match hex::decode_to_slice(text, &mut bytes) {
-        Ok(()) if lower => Ok(bytes),
-        _ => Err(ProtocolError::Hex(what)),
-    }
-}

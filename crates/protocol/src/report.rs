@@ -1,13 +1,42 @@
-use std::fmt;
+use std::{fmt, str::FromStr};
 
-use crate::{Mechanism, MechanismHash, ProtocolError};
+use serde::{Deserialize, Serialize};
+
+use crate::{Mechanism, MechanismHash, ProtocolError, parse_hex};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 29;
 
-/// Random name of a report: a retry carries the same one, and it counts once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Random name of a report: a retry carries the same one, and it counts once. As text it has 32 lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ReportId(pub [u8; 16]);
+
+impl fmt::Display for ReportId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl FromStr for ReportId {
+    type Err = ProtocolError;
+    fn from_str(text: &str) -> Result<Self, ProtocolError> {
+        parse_hex(text).map(Self).ok_or(ProtocolError::ReportId)
+    }
+}
+
+impl TryFrom<String> for ReportId {
+    type Error = ProtocolError;
+    fn try_from(text: String) -> Result<Self, ProtocolError> {
+        text.parse()
+    }
+}
+
+impl From<ReportId> for String {
+    fn from(id: ReportId) -> Self {
+        id.to_string()
+    }
+}
 
 /// One device's randomized answer: for each of the D coordinates, how many of its m coins are 1.
 ///

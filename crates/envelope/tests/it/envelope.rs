@@ -1,7 +1,7 @@
 //! R17 and R20 at the level of bytes: what is sealed opens only as it was sealed, what is signed is believed only as it was signed.
 
 use incrowd_envelope::{
-    Document, EnvelopeError, OpeningKey, SealedHeader, SigningKey, seal, sealed_len, verify,
+    Document, EnvelopeError, OpeningKey, SealedHeader, Signed, SigningKey, seal, sealed_len, verify,
 };
 use incrowd_protocol::{
     FlipProbability, KeyState, Mechanism, MechanismConfig, ReportId, SealingKey, Stage, TaskId,
@@ -92,4 +92,24 @@ fn r20_a_signature_is_for_one_document_of_one_task() {
     assert!(text.to_uppercase().parse::<incrowd_envelope::Signature>().is_err());
     let again = SigningKey::from_bytes(&key.to_bytes());
     assert_eq!(again.sign(Document::Model, &id, b"body"), signature);
+}
+
+#[test]
+fn r20_a_signed_document_survives_a_file_and_no_change_does() {
+    let (shuffler, bandit) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+    let id = task(0, &shuffler, &bandit);
+    let signed = Signed::new(b"{\"a\": 1}".to_vec(), &shuffler, Document::Notice, &id);
+    let text = serde_json::to_string(&signed).unwrap();
+    assert!(text.contains(r#""body":"{\"a\": 1}""#), "{text}");
+    let again: Signed = serde_json::from_str(&text).unwrap();
+    assert_eq!(again, signed);
+    let key = shuffler.verification_key();
+    assert_eq!(again.verify(&key, Document::Notice, &id), Ok(()));
+    assert_eq!(again.verify(&key, Document::Round, &id), Err(EnvelopeError::Signature));
+    let changed: Signed = serde_json::from_str(&text.replace(": 1", ": 2")).unwrap();
+    assert_eq!(changed.verify(&key, Document::Notice, &id), Err(EnvelopeError::Signature));
+    let digits = signed.signature.to_string();
+    for bad in [digits.to_uppercase(), digits[2..].to_owned(), format!("{digits}00")] {
+        assert!(serde_json::from_str::<Signed>(&text.replace(&digits, &bad)).is_err(), "{bad}");
+    }
 }
