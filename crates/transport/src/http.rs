@@ -1,0 +1,184 @@
+//! Requests without anything that tells one device from another: no cookies, no user agent, no redirects.
+
+use std::{sync::Arc, time::Duration};
+
+use incrowd_envelope::Signed;
+use incrowd_protocol::{MediaType, SIGNATURE_HEADER};
+use reqwest::{
+    Method,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+    redirect::Policy,
+};
+
+use crate::{
+    Address, NetworkFailure, Refusal, TransportError, Trust, client_config, failure::SystemResolver,
+};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// For an answer, on top of what it was asked to wait.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Every answer may have this many bytes: a problem is shorter.
+const SHORTEST_LIMIT: usize = 64 << 10;
+
+/// A pool of connections that believes these certificates.
+pub fn client(trust: &Trust) -> Result<reqwest::Client, TransportError> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(client_config(trust)?)
+        .dns_resolver(Arc::new(SystemResolver))
+        .redirect(Policy::none())
+        .referer(false)
+        .connect_timeout(CONNECT)
+        .build()
+        .map_err(|error| TransportError::Tls(error.without_url().to_string()))
+}
+
+/// What is asked of a server.
+#[derive(Debug, Clone)]
+pub struct Request {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    wait: Duration,
+    limit: usize,
+}
+
+impl Request {
+    /// A request for a path below the server's address.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            wait: Duration::ZERO,
+            limit: SHORTEST_LIMIT,
+        }
+    }
+
+    /// A request for what is at a path.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// The same, with a token.
+    pub fn token(mut self, token: &str) -> Result<Self, TransportError> {
+        let mut value =
+            HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| TransportError::Token)?;
+        value.set_sensitive(true);
+        self.headers.insert(AUTHORIZATION, value);
+        Ok(self)
+    }
+
+    /// The same, with a body.
+    #[must_use]
+    pub fn body(mut self, kind: MediaType, body: Vec<u8>) -> Self {
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind.as_str()));
+        self.body = body;
+        self
+    }
+
+    /// The same; the server was asked to wait this long.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The same, with an answer of at most this many bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes.max(SHORTEST_LIMIT);
+        self
+    }
+
+    pub(crate) fn parts(&self) -> (&Method, &str, &HeaderMap, &[u8]) {
+        (&self.method, &self.path, &self.headers, &self.body)
+    }
+
+    /// This request's patience and limit for another one that carries it; `more` bytes are for the wrapping.
+    pub(crate) fn like(&self, other: Self, more: usize) -> Self {
+        Self { wait: self.wait, limit: self.limit + more, ..other }
+    }
+}
+
+/// What a server answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body, within the request's limit.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The text of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// How long the server asks to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.header(RETRY_AFTER.as_str())?.trim().parse().ok().map(Duration::from_secs)
+    }
+
+    /// The problem, if it is one of incrowd's.
+    pub fn problem(&self) -> Option<Refusal> {
+        Refusal::read(self.status, &self.body)
+    }
+
+    /// The answer, if its status is one of success.
+    pub fn success(self) -> Result<Self, TransportError> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        let (status, problem, retry_after) = (self.status, self.problem(), self.retry_after());
+        Err(TransportError::Refused { status, problem, retry_after })
+    }
+
+    /// The signed document that it is, not verified yet.
+    pub fn signed(self, what: &'static str) -> Result<Signed, TransportError> {
+        let answer = self.success()?;
+        let signature =
+            answer.header(SIGNATURE_HEADER).ok_or(TransportError::Unsigned(what))?.parse()?;
+        Ok(Signed { body: answer.body, signature })
+    }
+}
+
+/// A pool of connections to one server.
+#[derive(Debug, Clone)]
+pub struct Http {
+    client: reqwest::Client,
+    address: Address,
+}
+
+impl Http {
+    /// Connections to a server whose certificate this trust covers.
+    pub fn new(address: Address, trust: &Trust) -> Result<Self, TransportError> {
+        let trust = if address.is_https() { trust } else { &Trust::Nobody };
+        Ok(Self { client: client(trust)?, address })
+    }
+
+    /// Sends a request; any status is an answer.
+    pub async fn send(&self, request: Request) -> Result<Answer, TransportError> {
+        let Request { method, path, headers, body, wait, limit } = request;
+        let request = self
+            .client
+            .request(method, self.address.join(&path))
+            .timeout(ANSWER + wait)
+            .headers(headers)
+            .body(body);
+        let mut response = request.send().await.map_err(|e| NetworkFailure::of(&e))?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|e| NetworkFailure::of(&e))? {
+            if body.len() + chunk.len() > limit {
+                return Err(NetworkFailure::TooLong.into());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let status = response.status().as_u16();
+        Ok(Answer { status, headers: std::mem::take(response.headers_mut()), body })
+    }
+}

@@ -1,0 +1,160 @@
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use incrowd_envelope::{Document, Signed};
+use incrowd_protocol::{
+    BulkAnswer, Mechanism, MediaType, ReportId, Round, Task, TaskId, TaskNotice, paths,
+};
+use reqwest::Method;
+
+use crate::{Address, Answer, Http, Request, TransportError, Trust, documents, relay::Relay};
+
+/// A schedule has thousands of stages at most.
+const LONGEST_NOTICE: usize = 4 << 20;
+/// 4096 refused reports with their problems.
+const LONGEST_BULK_ANSWER: usize = 4 << 20;
+
+/// The way to a shuffler.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// To its own address.
+    Direct(Address),
+    /// Through a relay.
+    Oblivious {
+        /// Where requests go.
+        relay: Address,
+        /// The shuffler, as requests inside name it.
+        target: Address,
+    },
+}
+
+enum Way {
+    Direct(Http),
+    /// Through a relay, with the key configurations of the last notice.
+    Oblivious(Relay, Mutex<Vec<u8>>),
+}
+
+/// A shuffler: the notices of tasks, their rounds, where reports go and releases come from.
+pub struct ShufflerApi {
+    token: Option<String>,
+    way: Way,
+}
+
+impl ShufflerApi {
+    /// The shuffler at the end of a route. The token goes with reports and for releases only.
+    pub fn new(route: Route, token: Option<String>, trust: &Trust) -> Result<Self, TransportError> {
+        let way = match route {
+            Route::Direct(address) => Way::Direct(Http::new(address, trust)?),
+            Route::Oblivious { relay, target } => {
+                Way::Oblivious(Relay::new(relay, target, trust)?, Mutex::default())
+            }
+        };
+        Ok(Self { token, way })
+    }
+
+    /// The notice of the pinned task, checked. Through a relay, the key configurations it was asked with must be those that the shuffler
+    /// signed, the same for everyone.
+    pub async fn notice(&self, pinned: &TaskId) -> Result<(Signed, TaskNotice), TransportError> {
+        let request = Request::get(paths::notice(pinned)).limit(LONGEST_NOTICE);
+        let (answer, used) = match &self.way {
+            Way::Direct(http) => (http.send(request).await?, None),
+            Way::Oblivious(relay, _) => {
+                let keys = relay.keys().await?;
+                (relay.send(&keys, &request).await?, Some(hex::encode(keys)))
+            }
+        };
+        let signed = answer.signed("notice")?;
+        let notice = documents::notice(&signed, pinned)?;
+        if used.is_some() && used != notice.gateway_keys {
+            return Err(TransportError::GatewayKeys);
+        }
+        self.adopt(&notice)?;
+        Ok((signed, notice))
+    }
+
+    /// Uses the key configurations of a notice that was checked.
+    pub fn adopt(&self, notice: &TaskNotice) -> Result<(), TransportError> {
+        if let Way::Oblivious(_, keys) = &self.way {
+            let text = notice.gateway_keys.as_ref().ok_or(TransportError::GatewayKeys)?;
+            let bytes = hex::decode(text).map_err(|_| TransportError::GatewayKeys)?;
+            *keys.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+        }
+        Ok(())
+    }
+
+    /// The current round, checked; none when the task is over. Whether it is before one that was seen is for the caller.
+    pub async fn round(&self, task: &Task) -> Result<Option<Round>, TransportError> {
+        let answer = self.send(Request::get(paths::round(&task.id()))).await?;
+        documents::round(&answer.signed("round")?, task)
+    }
+
+    /// Uploads a report; it is durable when this returns.
+    pub async fn put(
+        &self,
+        task: &TaskId,
+        id: ReportId,
+        sealed: bool,
+        body: Vec<u8>,
+    ) -> Result<(), TransportError> {
+        let request = Request::new(Method::PUT, paths::report(task, id));
+        let request = self.with_token(request)?.body(MediaType::report(sealed), body);
+        self.send(request).await?.success().map(|_| ())
+    }
+
+    /// Uploads many reports, each with its length in front; those that count are durable when this returns.
+    pub async fn post_many(
+        &self,
+        task: &TaskId,
+        sealed: bool,
+        body: Vec<u8>,
+    ) -> Result<BulkAnswer, TransportError> {
+        let request = Request::new(Method::POST, paths::reports(task)).limit(LONGEST_BULK_ANSWER);
+        let request = self.with_token(request)?.body(MediaType::reports(sealed), body);
+        let answer = self.send(request).await?.success()?;
+        serde_json::from_slice(&answer.body).map_err(|_| TransportError::Document("bulk answer"))
+    }
+
+    /// The sums of a round's batch, signed by the task's shuffler; none when it is not full, also after waiting. Whether they are sums of
+    /// that round is for the caller.
+    pub async fn release(
+        &self,
+        task: &Task,
+        round: u32,
+        wait: Duration,
+    ) -> Result<Option<Signed>, TransportError> {
+        let request = Request::get(paths::release(&task.id(), round, wait.as_secs()))
+            .wait(wait)
+            .limit(longest_release(task.mechanism()));
+        let answer = self.send(self.with_token(request)?).await?;
+        if answer.status == 202 {
+            return Ok(None);
+        }
+        let signed = answer.signed("release")?;
+        signed.verify(&task.keys().shuffler, Document::Release, &task.id())?;
+        Ok(Some(signed))
+    }
+
+    fn with_token(&self, request: Request) -> Result<Request, TransportError> {
+        match &self.token {
+            Some(token) => request.token(token),
+            None => Ok(request),
+        }
+    }
+
+    async fn send(&self, request: Request) -> Result<Answer, TransportError> {
+        match &self.way {
+            Way::Direct(http) => http.send(request).await,
+            Way::Oblivious(relay, keys) => {
+                let keys = keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                relay.send(&keys, &request).await
+            }
+        }
+    }
+}
+
+/// A sum is below 2^64: 20 digits, quotes and a comma.
+fn longest_release(mechanism: &Mechanism) -> usize {
+    24 * mechanism.coordinates() + 4096
+}
