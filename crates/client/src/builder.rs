@@ -7,6 +7,7 @@ use std::{
 use incrowd_device::{Device, FeatureMap};
 use incrowd_privacy::certify;
 use incrowd_protocol::{Task, TaskId, TaskNotice};
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust, documents};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, watch},
@@ -17,10 +18,7 @@ use tokio::{
 use crate::{
     Client, ClientError, Phase, blocking,
     core::{Core, Live},
-    documents,
-    http::Address,
     models, reporter,
-    servers::{Bandit, Shuffler},
     state::Store,
 };
 
@@ -207,13 +205,15 @@ impl Builder {
     pub async fn connect(self) -> Result<Client, ClientError> {
         self.check()?;
         let address = Address::new(&self.url, "url", self.plain_http)?;
-        let relay = self
-            .relay
-            .as_ref()
-            .map(|url| Address::new(url, "relay", self.plain_http))
-            .transpose()?;
+        let route = match &self.relay {
+            None => Route::Direct(address.clone()),
+            Some(url) => Route::Oblivious {
+                relay: Address::new(url, "relay", self.plain_http)?,
+                target: address.clone(),
+            },
+        };
         let store = Store::open(self.state_file.as_deref(), self.task)?;
-        let shuffler = Shuffler::new(self.task, self.token.clone(), address.clone(), relay)?;
+        let shuffler = ShufflerApi::new(route, self.token.clone(), &Trust::System)?;
 
         let notice = self.notice(&shuffler, &store).await?;
         let task = notice.0.task.clone();
@@ -227,7 +227,7 @@ impl Builder {
         let model = state.model.as_ref().map(|signed| documents::model(signed, &task));
         let model = model.transpose()?.map(Arc::new);
         if let Some(upload) = &state.upload {
-            upload.decode(task.mechanism())?;
+            upload.check(task.mechanism())?;
         }
         let phase = match &state.upload {
             Some(_) => Phase::Busy,
@@ -236,7 +236,7 @@ impl Builder {
         let device = Device::resume(Arc::new(task.config().clone()), state.participation)?;
         let core = Arc::new(Core {
             settings: self.settings,
-            bandit: Bandit::new(self.task, models)?,
+            bandit: BanditApi::new(models, &Trust::System)?,
             shuffler,
             store,
             task,
@@ -285,10 +285,10 @@ impl Builder {
     /// The task's notice from the shuffler, or without network the one that was kept; checked either way.
     async fn notice(
         &self,
-        shuffler: &Shuffler,
+        shuffler: &ShufflerApi,
         store: &Store,
     ) -> Result<(TaskNotice, Option<Instant>), ClientError> {
-        match shuffler.notice().await {
+        match shuffler.notice(&self.task).await.map_err(ClientError::from) {
             Ok((signed, notice)) => {
                 store
                     .update(|state| {
@@ -300,7 +300,7 @@ impl Builder {
             }
             Err(error) if error.is_passing() => {
                 let kept = store.read().await.notice.ok_or(error)?;
-                let notice = documents::notice(&kept, self.task)?;
+                let notice = documents::notice(&kept, &self.task)?;
                 shuffler.adopt(&notice)?;
                 Ok((notice, None))
             }

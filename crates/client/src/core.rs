@@ -5,13 +5,12 @@ use std::{
 
 use incrowd_device::{Device, Next};
 use incrowd_protocol::{Model, Round, Task, TaskNotice};
+use incrowd_transport::{BanditApi, ShufflerApi, retry};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
     ClientError, Phase, Status,
     builder::Settings,
-    documents,
-    servers::{Bandit, Shuffler},
     state::{State, Store},
 };
 
@@ -22,8 +21,8 @@ const FRESH: Duration = Duration::from_secs(60);
 pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) task: Task,
-    pub(crate) shuffler: Shuffler,
-    pub(crate) bandit: Bandit,
+    pub(crate) shuffler: ShufflerApi,
+    pub(crate) bandit: BanditApi,
     pub(crate) store: Store,
     pub(crate) device: Mutex<Device>,
     pub(crate) phase: watch::Sender<Phase>,
@@ -75,13 +74,26 @@ impl Core {
         lock(&self.live).last_error = Some(error);
     }
 
+    /// Tries as long as the error is `passing`, and notes each error that is followed by another try.
+    pub(crate) async fn retry<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        attempt: impl FnMut() -> F,
+        passing: impl FnMut(&ClientError) -> bool,
+    ) -> Result<T, ClientError> {
+        retry::patiently(attempt, passing, |error| self.note(error.clone())).await
+    }
+
     /// Fetches the current round, never one before the newest seen; none when the task is over.
     pub(crate) async fn fetch_round(&self) -> Result<Option<Round>, ClientError> {
-        let signed = self.shuffler.round().await?;
+        let round = self.shuffler.round(&self.task).await?;
         let live = Arc::clone(&self.live);
         let change = |state: &mut State| {
-            let round = documents::round(&signed, &self.task, state.newest_round)?;
-            state.newest_round = round.map_or(state.newest_round, |round| round.number);
+            let newest = state.newest_round;
+            let found = round.map_or(newest, |round| round.number);
+            if found < newest {
+                return Err(ClientError::RoundRollback { found, newest });
+            }
+            state.newest_round = found;
             Ok(round)
         };
         let believe = move |round: &Option<Round>| {
@@ -102,7 +114,7 @@ impl Core {
     }
 
     pub(crate) async fn fetch_notice(&self) -> Result<TaskNotice, ClientError> {
-        let (signed, notice) = self.shuffler.notice().await?;
+        let (signed, notice) = self.shuffler.notice(&self.task.id()).await?;
         let live = Arc::clone(&self.live);
         let change = |state: &mut State| {
             state.notice = Some(signed);
@@ -120,10 +132,10 @@ impl Core {
     /// The device ranks with a model only once the state file has its version: otherwise a restart could accept an older one.
     pub(crate) async fn fetch_model(&self, wait: Duration) -> Result<bool, ClientError> {
         let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
-        let Some(signed) = self.bandit.model(newest, wait).await? else {
+        let Some((signed, model)) = self.bandit.model(&self.task, newest, wait).await? else {
             return Ok(false);
         };
-        let model = Arc::new(documents::model(&signed, &self.task)?);
+        let model = Arc::new(model);
         let (live, believed) = (Arc::clone(&self.live), Arc::clone(&model));
         let change = |state: &mut State| {
             // The live model changes only inside updates, so no other fetch comes between.

@@ -3,7 +3,8 @@ use std::{io, time::Duration};
 use incrowd_device::{DeviceError, InputProblem};
 use incrowd_envelope::EnvelopeError;
 use incrowd_privacy::PrivacyError;
-use incrowd_protocol::ProtocolError;
+use incrowd_protocol::{ProblemKind, ProtocolError};
+use incrowd_transport::{TransportError, retry::Asks};
 use thiserror::Error;
 
 /// Why a client cannot do what it was asked.
@@ -13,12 +14,6 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Not an address.
-    #[error("the {0} must be an http or https address with a host")]
-    Url(&'static str),
-    /// Plain http to another machine, which was not allowed by name.
-    #[error("the {0} is plain http to another machine: use https, or allow plain http by name")]
-    PlainHttp(&'static str),
     /// A setting out of its range.
     #[error("{name} is {value}, must be {allowed}")]
     Setting {
@@ -29,33 +24,13 @@ pub enum ClientError {
         /// What it may be.
         allowed: &'static str,
     },
-    /// The system has no certificate authorities, or no usable TLS.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(String),
     /// The runtime of a blocking client cannot start.
     #[error("the client's runtime cannot start: {0}")]
     Runtime(io::ErrorKind),
-    /// No answer.
-    #[error("no answer from the server: {0}")]
-    Network(NetworkFailure),
-    /// An answer other than the one asked for.
-    #[error("the server answered {status}{}", kind.as_deref().map(|kind| format!(" ({kind})")).unwrap_or_default())]
-    Refused {
-        /// HTTP status.
-        status: u16,
-        /// Last word of the problem's type, such as `unknown-key`.
-        kind: Option<String>,
-        /// How long the server asks to wait.
-        retry_after: Option<Duration>,
-    },
-
-    /// A document without its signature.
-    #[error("the {0} is not signed")]
-    Unsigned(&'static str),
-    /// Not what `docs/formats.md` says.
-    #[error("the {0} cannot be read")]
-    Document(&'static str),
-    /// A bad signature or key.
+    /// A server did not answer, refused, or gave something that is not believed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A report could not be sealed.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
     /// A value that the protocol does not have.
@@ -67,12 +42,6 @@ pub enum ClientError {
     /// The device cannot choose or answer.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A notice of another task than the pinned one.
-    #[error("the notice is of another task than the pinned one")]
-    OtherTask,
-    /// A notice whose id is not the hash of its mechanism and keys.
-    #[error("the notice's mechanism and keys are not those of the pinned task")]
-    TaskContent,
     /// One report costs more than the caller allows.
     #[error("the local epsilon of the task is {found}, must be at most {limit}")]
     EpsilonLocal {
@@ -88,17 +57,6 @@ pub enum ClientError {
         found: f64,
         /// Of the caller.
         limit: f64,
-    },
-    /// A model of another mechanism.
-    #[error("the model is of another mechanism")]
-    ModelMechanism,
-    /// A model of another dimension.
-    #[error("the model has dimension {found}, must have {needed}")]
-    ModelDimension {
-        /// Of the model.
-        found: usize,
-        /// Of the task.
-        needed: usize,
     },
     /// A model that is not newer than the newest accepted one, or another one with its version.
     #[error("the model has version {found}, must be above {newest}")]
@@ -122,12 +80,6 @@ pub enum ClientError {
     /// Nothing to seal to.
     #[error("the notice has no active sealing key")]
     NoSealingKey,
-    /// The relay's key configurations are not those that the shuffler signed: they could be for this device only.
-    #[error("the relay's key configurations are not those of the signed notice")]
-    GatewayKeys,
-    /// A message that is not Oblivious HTTP.
-    #[error("oblivious HTTP: {0} cannot be {1}")]
-    Oblivious(&'static str, &'static str),
 
     /// A feature map of another dimension or a larger norm than the task's.
     #[error("the feature map must have the task's dimension, and no larger norm than its contexts")]
@@ -164,43 +116,27 @@ pub enum ClientError {
     StateTask,
 }
 
-/// Why there was no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum NetworkFailure {
-    /// No connection.
-    #[error("cannot connect")]
-    Connect,
-    /// Not in time.
-    #[error("timed out")]
-    Timeout,
-    /// An answer that broke off or is no HTTP.
-    #[error("the answer broke off")]
-    Broken,
-    /// An answer longer than any document is.
-    #[error("the answer is too long")]
-    TooLong,
-}
-
 impl ClientError {
-    /// Whether the same request may succeed later.
+    /// Whether there was no answer, or none for now.
     pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            Self::Network(_) | Self::NoSealingKey => true,
-            Self::Refused { status, .. } => matches!(status, 408 | 429 | 500..=599),
-            _ => false,
-        }
+        matches!(self, Self::Transport(error) if error.is_passing())
+    }
+
+    /// Whether it is the shuffler's last word on a report.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Transport(error) if error.is_final())
     }
 
     /// Whether the shuffler no longer has the key a report is sealed to.
     pub(crate) fn is_unknown_key(&self) -> bool {
-        matches!(self, Self::Refused { status: 400..=499, kind: Some(kind), .. } if kind == "unknown-key")
+        matches!(self, Self::Transport(error) if error.kind() == Some(ProblemKind::UnknownKey))
     }
+}
 
-    /// How long the server asks to wait.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+impl Asks for ClientError {
+    fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Refused { retry_after, .. } => *retry_after,
+            Self::Transport(error) => error.retry_after(),
             _ => None,
         }
     }

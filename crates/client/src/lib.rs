@@ -2,34 +2,30 @@
 //!
 //! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`] takes a reward until its window is
 //! over; then, at a moment that was drawn before any reward, the report leaves, whatever the reward and whether there was one.
-//! [`blocking::Client`] has the same calls for programs without an async runtime.
+//! [`blocking::Client`] has the same calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
 //!
 //! # Privacy
 //! A device pins its task's id, which binds the mechanism and the keys of both servers, and computes the certificate itself: nobody can give it other noise
 //! than it agreed to. What leaves are reports (randomized, sealed to the shuffler) and requests whose times do not depend on contexts or rewards. The
 //! limits of one report per batch and k in all hold across restarts only with a [state file](Builder::state_file).
 
-mod backoff;
 pub mod blocking;
 mod builder;
 mod chance;
 mod client;
 mod core;
 mod decision;
-mod documents;
 mod error;
-mod http;
 mod models;
-mod relay;
 mod reporter;
-mod servers;
 mod state;
 mod status;
 
 pub use builder::{Builder, Limits};
 pub use client::Client;
 pub use decision::{Decision, Problem};
-pub use error::{ClientError, NetworkFailure};
+pub use error::ClientError;
 pub use incrowd_device::{FeatureMap, FeatureMapConfig, FieldProblem, Fields, InputProblem, Value};
 pub use incrowd_protocol::TaskId;
+pub use incrowd_transport as transport;
 pub use status::{Phase, Status};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{backoff::Backoff, core::Core};
+use crate::core::Core;
 
 /// How long one request waits for a newer model.
 const WAIT: Duration = Duration::from_secs(30);
@@ -13,24 +13,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Fetches models for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut backoff = Backoff::new();
     loop {
         let asked = Instant::now();
-        match core.fetch_model(WAIT).await {
-            Ok(newer) => {
-                backoff = Backoff::new();
-                if newer {
-                    sleep(PAUSE).await;
-                } else {
-                    // A server that does not wait is not asked more often for that.
-                    sleep_until(asked + WAIT).await;
-                }
-            }
-            Err(error) => {
-                let asked = error.retry_after();
-                core.note(error);
-                backoff.wait(asked).await;
-            }
+        match core.retry(|| core.fetch_model(WAIT), |_| true).await {
+            Ok(true) => sleep(PAUSE).await,
+            // A server that does not wait is not asked more often for that.
+            Ok(false) | Err(_) => sleep_until(asked + WAIT).await,
         }
     }
 }

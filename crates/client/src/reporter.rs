@@ -3,16 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use incrowd_envelope::seal;
-use incrowd_protocol::{Report, Round, TaskNotice};
+use incrowd_protocol::{ReportId, Round, TaskNotice};
+use incrowd_transport::TransportError;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
-    ClientError, Phase,
-    backoff::Backoff,
-    chance,
+    ClientError, Phase, chance,
     core::{Core, lock},
     state::Upload,
 };
@@ -76,19 +75,9 @@ async fn wait_for_turn(core: &Core) -> bool {
 
 /// Makes the report of a decision and writes it down; none when the task is over.
 async fn report(core: &Core, pending: &Pending) -> Result<Option<Upload>, ClientError> {
-    let mut backoff = Backoff::new();
-    let (round, notice) = loop {
-        match ask(core).await {
-            Ok(Some(answers)) => break answers,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                let asked = error.retry_after();
-                core.note(error);
-                backoff.wait(asked).await;
-            }
-        }
+    let Some((round, notice)) = core.retry(|| ask(core), |_| true).await? else {
+        return Ok(None);
     };
-    let mechanism = core.task.mechanism();
     let reward = lock(&pending.reward).unwrap_or(core.settings.default_reward);
     let (report, participation) = {
         let mut device = lock(&core.device);
@@ -96,11 +85,12 @@ async fn report(core: &Core, pending: &Pending) -> Result<Option<Upload>, Client
         let answer = device.report(round.number, &pending.x, reward)?;
         (answer.report, device.participation())
     };
-    let bytes = report.encode(mechanism)?;
+    let bytes = report.encode(core.task.mechanism())?;
+    let (id, round) = (report.id(), report.round());
     let upload = if core.settings.plain {
-        Upload { body: bytes.clone(), report: bytes, sealed: false }
+        Upload::plain(id, round, bytes)
     } else {
-        sealed(core, &notice, &report, bytes)?
+        sealed(core, &notice, id, round, bytes)?
     };
     core.store
         .update(|state| {
@@ -127,44 +117,29 @@ async fn ask(core: &Core) -> Result<Option<(Round, TaskNotice)>, ClientError> {
 fn sealed(
     core: &Core,
     notice: &TaskNotice,
-    report: &Report,
-    bytes: Vec<u8>,
+    id: ReportId,
+    round: u32,
+    report: Vec<u8>,
 ) -> Result<Upload, ClientError> {
     let key = notice.sealing_key().ok_or(ClientError::NoSealingKey)?;
-    let body = seal(&core.task.id(), key, report.round(), report.id(), &bytes)?;
-    Ok(Upload { body, report: bytes, sealed: true })
+    let body = seal(&core.task.id(), key, round, id, &report)?;
+    Ok(Upload::sealed(id, round, body, report))
 }
 
-/// Sends the same bytes until they are acknowledged, or refused for good.
-async fn deliver(core: &Core, mut upload: Upload) {
-    let mut backoff = Backoff::new();
-    let mut resealed = false;
-    loop {
-        match attempt(core, &upload).await {
-            Ok(()) => {
-                lock(&core.live).reports_sent += 1;
-                break;
-            }
-            Err(error) if error.is_unknown_key() && upload.sealed && !resealed => {
-                core.note(error);
-                match reseal(core, &upload).await {
-                    Ok(again) => (upload, resealed) = (again, true),
-                    Err(error) => {
-                        let asked = error.retry_after();
-                        core.note(error);
-                        backoff.wait(asked).await;
-                    }
-                }
-            }
-            Err(error) => {
-                let (passing, asked) = (error.is_passing(), error.retry_after());
-                core.note(error);
-                if !passing {
-                    break;
-                }
-                backoff.wait(asked).await;
-            }
+/// Sends a report until it is acknowledged, or the shuffler has refused it for good.
+async fn deliver(core: &Core, upload: Upload) {
+    let mut outcome = send(core, &upload).await;
+    if let (Err(error), Some(report)) = (&outcome, upload.inside())
+        && error.is_unknown_key()
+    {
+        core.note(error.clone());
+        if let Ok(again) = core.retry(|| reseal(core, &upload, report), |_| true).await {
+            outcome = send(core, &again).await;
         }
+    }
+    match outcome {
+        Ok(()) => lock(&core.live).reports_sent += 1,
+        Err(error) => core.note(error),
     }
     let done = core.store.update(|state| {
         state.upload = None;
@@ -175,16 +150,28 @@ async fn deliver(core: &Core, mut upload: Upload) {
     }
 }
 
+/// Sends the same bytes until there is an answer that is the shuffler's last word: no proxy's error and no revoked token ends this.
+async fn send(core: &Core, upload: &Upload) -> Result<(), ClientError> {
+    core.retry(|| attempt(core, upload), |error| !error.is_final()).await
+}
+
 async fn attempt(core: &Core, upload: &Upload) -> Result<(), ClientError> {
-    let report = upload.decode(core.task.mechanism())?;
-    core.shuffler.put(report.id(), upload.sealed, upload.body.clone()).await
+    let body = upload.body().to_vec();
+    let sealed = upload.inside().is_some();
+    let sent = core.shuffler.put(&core.task.id(), upload.id(), sealed, body).await;
+    if sent.as_ref().is_err_and(TransportError::is_oblivious)
+        && let Err(error) = core.fetch_notice().await
+    {
+        // The gateway's keys may have changed: a new notice has them.
+        core.note(error);
+    }
+    Ok(sent?)
 }
 
 /// The same report, sealed to the key that the shuffler has now. It has the same id, so it counts once.
-async fn reseal(core: &Core, upload: &Upload) -> Result<Upload, ClientError> {
+async fn reseal(core: &Core, upload: &Upload, report: &[u8]) -> Result<Upload, ClientError> {
     let notice = core.fetch_notice().await?;
-    let report = upload.decode(core.task.mechanism())?;
-    let again = sealed(core, &notice, &report, upload.report.clone())?;
+    let again = sealed(core, &notice, upload.id(), upload.round(), report.to_vec())?;
     core.store
         .update(|state| {
             state.upload = Some(again.clone());

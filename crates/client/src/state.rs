@@ -9,19 +9,20 @@ use std::{
 };
 
 use incrowd_device::Participation;
-use incrowd_protocol::{Mechanism, Report, TaskId};
+use incrowd_envelope::Signed;
+use incrowd_protocol::{Mechanism, Report, ReportId, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::{ClientError, documents::Signed};
+use crate::ClientError;
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Everything that must outlive the process.
 ///
 /// # Privacy
 /// No context and no reward: a decision that is not reported yet dies with the process. The report of an unfinished upload is randomized.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     format: u32,
@@ -39,20 +40,54 @@ pub(crate) struct State {
 }
 
 /// A report on its way: a retry sends the same bytes, also after a restart.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upload {
-    #[serde(with = "hex::serde")]
-    pub(crate) report: Vec<u8>,
-    #[serde(with = "hex::serde")]
-    pub(crate) body: Vec<u8>,
-    pub(crate) sealed: bool,
+    id: ReportId,
+    round: u32,
+    /// What is sent.
+    body: Hex,
+    /// The report inside a sealed body, to be sealed again if the shuffler has lost the key.
+    inside: Option<Hex>,
 }
 
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Hex(#[serde(with = "hex::serde")] Vec<u8>);
+
 impl Upload {
-    /// The report inside.
-    pub(crate) fn decode(&self, mechanism: &Mechanism) -> Result<Report, ClientError> {
-        Ok(Report::decode(&self.report, mechanism)?)
+    pub(crate) fn plain(id: ReportId, round: u32, report: Vec<u8>) -> Self {
+        Self { id, round, body: Hex(report), inside: None }
+    }
+
+    pub(crate) fn sealed(id: ReportId, round: u32, body: Vec<u8>, report: Vec<u8>) -> Self {
+        Self { id, round, body: Hex(body), inside: Some(Hex(report)) }
+    }
+
+    /// Whether it is a report of this mechanism.
+    pub(crate) fn check(&self, mechanism: &Mechanism) -> Result<(), ClientError> {
+        let report = Report::decode(self.inside().unwrap_or(self.body()), mechanism)?;
+        if (report.id(), report.round()) == (self.id, self.round) {
+            Ok(())
+        } else {
+            Err(ClientError::StateFormat)
+        }
+    }
+
+    pub(crate) fn id(&self) -> ReportId {
+        self.id
+    }
+
+    pub(crate) fn round(&self) -> u32 {
+        self.round
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body.0
+    }
+
+    pub(crate) fn inside(&self) -> Option<&[u8]> {
+        self.inside.as_ref().map(|report| report.0.as_slice())
     }
 }
 
@@ -111,7 +146,8 @@ impl Store {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         let mut next = state.clone();
         let result = change(&mut next)?;
-        let Some(file) = self.file.clone() else {
+        let file = self.file.clone().filter(|_| *state != next);
+        let Some(file) = file else {
             *state = next;
             believe(&result);
             return Ok(result);

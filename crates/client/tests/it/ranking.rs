@@ -3,6 +3,7 @@
 use crate::common::{ACTIONS, Server, Shape, until};
 use incrowd_client::{
     ClientError, FeatureMap, FieldProblem, Fields, InputProblem, Phase, Problem, Value, blocking,
+    transport::{NetworkFailure, TransportError},
 };
 
 const CLOSED: &str = "http://127.0.0.1:1";
@@ -15,7 +16,13 @@ async fn a_restart_without_network_ranks_with_the_last_model() {
     let id = server.world().task.id();
     let offline = || incrowd_client::Client::builder(CLOSED, id);
     let first = offline().state_file(&path).connect().await.map(drop);
-    assert!(matches!(first, Err(ClientError::Network(_))), "nothing to start from: {first:?}");
+    assert!(
+        matches!(
+            first,
+            Err(ClientError::Transport(TransportError::Network(NetworkFailure::Refused)))
+        ),
+        "nothing to start from: {first:?}"
+    );
 
     let client = server.client().state_file(&path).connect().await.unwrap();
     let parts = server.world().parts(1, [0.0, 1.0]);
@@ -37,7 +44,10 @@ async fn a_restart_without_network_ranks_with_the_last_model() {
     let changed = text.replace("plain_reports\\\":false", "plain_reports\\\":true");
     std::fs::write(&path, changed).unwrap();
     let refused = offline().state_file(&path).connect().await.map(drop);
-    assert!(matches!(refused, Err(ClientError::Envelope(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ClientError::Transport(TransportError::Envelope(_)))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

@@ -15,7 +15,8 @@ use axum::{
     routing::{get, post},
 };
 use bhttp::{Message, Mode};
-use incrowd_client::ClientError;
+use incrowd_client::{ClientError, transport::TransportError};
+use incrowd_protocol::{MediaType, SIGNATURE_HEADER, paths};
 use ohttp::{
     KeyConfig, SymmetricSuite,
     hpke::{Aead, Kdf, Kem},
@@ -39,7 +40,7 @@ fn gateway() -> (ohttp::Server, Vec<u8>) {
 }
 
 async fn forward(state: Shared, headers: HeaderMap, body: Bytes) -> Response {
-    assert_eq!(headers["content-type"], "message/ohttp-req");
+    assert_eq!(headers["content-type"], MediaType::ObliviousRequest.as_str());
     assert!(!headers.contains_key("authorization") && !headers.contains_key("user-agent"));
     let (request, seal, target) = {
         let mut relay = state.0.lock().unwrap();
@@ -61,13 +62,14 @@ async fn forward(state: Shared, headers: HeaderMap, body: Bytes) -> Response {
     let answer = inner.send().await.unwrap();
     let status = answer.status().as_u16();
     let mut message = Message::response(bhttp::StatusCode::try_from(status).unwrap());
-    if let Some(signature) = answer.headers().get("incrowd-signature") {
-        message.put_header("incrowd-signature", signature.as_bytes());
+    if let Some(signature) = answer.headers().get(SIGNATURE_HEADER) {
+        message.put_header(SIGNATURE_HEADER, signature.as_bytes());
     }
     message.write_content(answer.bytes().await.unwrap());
     let mut bytes = Vec::new();
     message.write_bhttp(Mode::KnownLength, &mut bytes).unwrap();
-    ([("content-type", "message/ohttp-res")], seal.encapsulate(&bytes).unwrap()).into_response()
+    ([("content-type", MediaType::ObliviousAnswer.as_str())], seal.encapsulate(&bytes).unwrap())
+        .into_response()
 }
 
 async fn start(server: &Server) -> (String, Arc<Mutex<Relay>>) {
@@ -79,10 +81,10 @@ async fn start(server: &Server) -> (String, Arc<Mutex<Relay>>) {
     let relay = Arc::new(Mutex::new(Relay { gateway: gateway_keys, keys, target, seen: vec![] }));
     let app = Router::new()
         .route(
-            "/ohttp-keys",
+            paths::RELAY_KEYS,
             get(|state: Shared| async move { state.0.lock().unwrap().keys.clone() }),
         )
-        .route("/", post(forward))
+        .route(paths::RELAY, post(forward))
         .with_state(Arc::clone(&relay));
     (serve(app).await, relay)
 }
@@ -115,12 +117,15 @@ async fn r19_a_relay_with_keys_of_its_own_is_refused() {
         (relay.gateway, relay.keys) = (own, keys);
     }
     let refused = server.client().relay(&url).connect().await.map(drop);
-    assert_eq!(refused, Err(ClientError::GatewayKeys));
+    assert_eq!(refused, Err(ClientError::Transport(TransportError::GatewayKeys)));
     server.world().gateway = None;
     let refused = server.client().relay(&url).connect().await.map(drop);
-    assert_eq!(refused, Err(ClientError::GatewayKeys));
+    assert_eq!(refused, Err(ClientError::Transport(TransportError::GatewayKeys)));
     // A configuration without a suite that anyone knows is refused, not a panic.
     relay.lock().unwrap().keys[40] = 3;
     let refused = server.client().relay(&url).connect().await.map(drop);
-    assert!(matches!(refused, Err(ClientError::Oblivious(..))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ClientError::Transport(TransportError::Oblivious(..)))),
+        "{refused:?}"
+    );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{ACTIONS, Server, Shape, key, until};
 use incrowd_client::{ClientError, InputProblem, Phase, Problem};
 use incrowd_envelope::{Document, SealedHeader};
-use incrowd_protocol::KeyState;
+use incrowd_protocol::{KeyState, MediaType, ProblemKind};
 
 #[tokio::test]
 async fn r16_one_report_per_batch_and_k_in_all_across_restarts() {
@@ -67,7 +67,7 @@ async fn r17_reports_are_sealed_and_plain_ones_only_where_allowed() {
     client.flush().await;
     let (arrivals, opened) = (server.arrivals(), server.world().opened.clone());
     assert_eq!(arrivals.len(), 1);
-    assert_eq!(arrivals[0].kind, "application/vnd.incrowd.sealed-report");
+    assert_eq!(arrivals[0].kind, MediaType::SealedReport.as_str());
     assert_eq!(arrivals[0].token.as_deref(), Some("Bearer device"));
     assert_eq!(opened.len(), 1, "the shuffler opens and counts it");
     assert!(!arrivals[0].body.windows(opened[0].len()).any(|window| window == opened[0]));
@@ -79,7 +79,7 @@ async fn r17_reports_are_sealed_and_plain_ones_only_where_allowed() {
     let _ = client.rank_features(&ACTIONS).unwrap();
     client.flush().await;
     let (arrivals, opened) = (server.arrivals(), server.world().opened.clone());
-    assert_eq!(arrivals[0].kind, "application/vnd.incrowd.report");
+    assert_eq!(arrivals[0].kind, MediaType::Report.as_str());
     assert_eq!(arrivals[0].body, opened[0]);
 }
 
@@ -164,13 +164,43 @@ async fn a_restart_goes_on_with_the_same_bytes() {
 
 #[tokio::test]
 async fn a_refused_report_is_not_sent_again() {
-    let server = Server::start(Shape::default()).await;
+    let finals = ProblemKind::ALL.into_iter().filter(|kind| kind.is_final());
+    // An unknown key is the one that gets a second try, with another body.
+    for kind in finals.filter(|kind| *kind != ProblemKind::UnknownKey) {
+        let server = Server::start(Shape::default()).await;
+        let client = server.client().connect().await.unwrap();
+        server.world().problems = [kind].into();
+        let _ = client.rank_features(&ACTIONS).unwrap();
+        client.flush().await;
+        assert_eq!(server.arrivals().len(), 1);
+        let told = format!("the server answered {} ({}): a rule", kind.status(), kind.name());
+        assert_eq!(client.status().last_error, Some(told));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r34_only_the_shufflers_last_word_ends_the_retries() {
+    let _frozen = crate::common::Frozen::new();
+    let server = Server::start(Shape { participations: 2, ..Shape::default() }).await;
     let client = server.client().connect().await.unwrap();
-    server.world().failures = [(403, None)].into();
+    // A proxy that refuses everything, then a revoked token, a lost task, a busy store.
+    server.world().failures = [403, 404, 400, 409, 410, 502].map(|status| (status, None)).into();
+    let passing: Vec<_> = ProblemKind::ALL.into_iter().filter(|kind| !kind.is_final()).collect();
+    assert!(passing.contains(&ProblemKind::Unauthorized));
+    server.world().problems = passing.clone().into();
     let _ = client.rank_features(&ACTIONS).unwrap();
-    client.flush().await;
-    assert_eq!(server.arrivals().len(), 1);
-    assert_eq!(client.status().last_error.as_deref(), Some("the server answered 403"));
+    for _ in 0..4000 {
+        if client.status().phase != Phase::Busy {
+            break;
+        }
+        crate::common::settle(2).await;
+        tokio::time::advance(Duration::from_secs(10)).await;
+    }
+    let arrivals = server.arrivals();
+    assert_eq!(arrivals.len(), 6 + passing.len() + 1);
+    assert!(arrivals.iter().all(|arrival| arrival.body == arrivals[0].body));
+    assert_eq!(arrivals.last().unwrap().status, 204);
+    assert_eq!(server.world().opened.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use crate::common::{ACTIONS, Server, Shape, task, until};
-use incrowd_client::{Client, ClientError, Limits, Phase};
+use incrowd_client::{Client, ClientError, Limits, Phase, transport::TransportError};
 use incrowd_envelope::{Document, EnvelopeError, SigningKey};
 use incrowd_privacy::certify;
 use incrowd_protocol::{ModelParts, ProtocolError, RoundNotice, TaskNotice};
@@ -34,32 +34,32 @@ async fn r20_a_notice_must_be_of_the_pinned_task_and_signed_by_its_shuffler() {
         let world = other.world();
         give(&world.notice(), Some(&world.shuffler));
     }
-    assert_eq!(refusal(&server).await, ClientError::OtherTask);
+    assert_eq!(refusal(&server).await, TransportError::OtherTask.into());
     // The pinned id over another mechanism, or over other keys, signed by those keys.
     {
         let world = other.world();
         give(&TaskNotice { id: good.id, ..world.notice() }, Some(&world.shuffler));
     }
-    assert_eq!(refusal(&server).await, ClientError::TaskContent);
+    assert_eq!(refusal(&server).await, TransportError::TaskContent.into());
     let thief = SigningKey::generate().unwrap();
     let swapped = task(Shape::default(), &thief, &server.world().bandit);
     give(&TaskNotice { task: swapped, ..good.clone() }, Some(&thief));
-    assert_eq!(refusal(&server).await, ClientError::TaskContent);
+    assert_eq!(refusal(&server).await, TransportError::TaskContent.into());
     let swapped = {
         let world = server.world();
         task(Shape::default(), &world.bandit, &world.shuffler)
     };
     give(&TaskNotice { task: swapped, ..good.clone() }, None);
-    assert_eq!(refusal(&server).await, ClientError::TaskContent);
+    assert_eq!(refusal(&server).await, TransportError::TaskContent.into());
     // Other sealing keys, signed by someone else; the bandit is someone else too.
     let mut sealed = good.clone();
     sealed.sealing_keys = vec![crate::common::key(9).0];
     give(&sealed, Some(&thief));
-    assert_eq!(refusal(&server).await, ClientError::Envelope(EnvelopeError::Signature));
+    assert_eq!(refusal(&server).await, TransportError::Envelope(EnvelopeError::Signature).into());
     server.world().notice.as_mut().unwrap().2 = None;
-    assert_eq!(refusal(&server).await, ClientError::Unsigned("notice"));
+    assert_eq!(refusal(&server).await, TransportError::Unsigned("notice").into());
     server.world().notice = Some((200, "{}".into(), Some("00".repeat(64))));
-    assert_eq!(refusal(&server).await, ClientError::Document("notice"));
+    assert_eq!(refusal(&server).await, TransportError::Document("notice").into());
 }
 
 #[tokio::test]
@@ -115,30 +115,36 @@ async fn r20_a_model_is_signed_valid_of_the_task_and_newer() {
     }
     publish(&newer);
     server.world().model.as_mut().unwrap().1.push(' ');
-    assert_eq!(refused(&client).await, ClientError::Envelope(EnvelopeError::Signature));
+    assert_eq!(refused(&client).await, TransportError::Envelope(EnvelopeError::Signature).into());
     // The shuffler may not speak for the bandit, nor a round's signature for a model.
     publish(&newer);
     let body = server.world().model.clone().unwrap().1;
     let id = server.world().task.id();
     let signature = server.world().shuffler.sign(Document::Model, &id, body.as_bytes());
     server.world().model.as_mut().unwrap().2 = signature.to_string();
-    assert_eq!(refused(&client).await, ClientError::Envelope(EnvelopeError::Signature));
+    assert_eq!(refused(&client).await, TransportError::Envelope(EnvelopeError::Signature).into());
     let signature = server.world().bandit.sign(Document::Round, &id, body.as_bytes());
     server.world().model.as_mut().unwrap().2 = signature.to_string();
-    assert_eq!(refused(&client).await, ClientError::Envelope(EnvelopeError::Signature));
+    assert_eq!(refused(&client).await, TransportError::Envelope(EnvelopeError::Signature).into());
 
     publish(&ModelParts { theta: vec![0.0; 3], width_factor: vec![1.0; 6], ..newer.clone() });
-    assert_eq!(refused(&client).await, ClientError::ModelDimension { found: 3, needed: 2 });
+    assert_eq!(
+        refused(&client).await,
+        TransportError::ModelDimension { found: 3, needed: 2 }.into()
+    );
     publish(&ModelParts { width_factor: vec![1.0, 0.0, -1.0], ..newer.clone() });
-    assert_eq!(refused(&client).await, ProtocolError::NotPositiveDefinite.into());
+    assert_eq!(
+        refused(&client).await,
+        TransportError::from(ProtocolError::NotPositiveDefinite).into()
+    );
     let other = Server::start(Shape { grace: 3, ..Shape::default() }).await;
     let mechanism = other.world().task.mechanism().hash();
     publish(&ModelParts { mechanism, ..newer.clone() });
-    assert_eq!(refused(&client).await, ClientError::ModelMechanism);
+    assert_eq!(refused(&client).await, TransportError::ModelMechanism.into());
     let text = serde_json::to_string(&newer).unwrap();
     for bad in ["NaN", "null", "1e999"] {
         server.world().publish(99, text.replace("[1.0,0.0]", &format!("[{bad},0.0]")));
-        assert_eq!(refused(&client).await, ClientError::Document("model"), "{bad}");
+        assert_eq!(refused(&client).await, TransportError::Document("model").into(), "{bad}");
     }
 
     // A restart does not forget the version.
@@ -205,12 +211,8 @@ async fn r20_a_round_is_signed_of_the_mechanism_and_never_goes_back() {
 
     for (text, key, expected) in [
         (text(6), &shuffler, ClientError::RoundRollback { found: 6, newest: 7 }.to_string()),
-        (text(8), &bandit, ClientError::Envelope(EnvelopeError::Signature).to_string()),
-        (
-            text(8).replace("3/4", "1/4"),
-            &shuffler,
-            ClientError::Protocol(ProtocolError::RoundLaw(8)).to_string(),
-        ),
+        (text(8), &bandit, EnvelopeError::Signature.to_string()),
+        (text(8).replace("3/4", "1/4"), &shuffler, ProtocolError::RoundLaw(8).to_string()),
     ] {
         give(text, key);
         let client = builder.clone().connect().await.unwrap();
@@ -227,9 +229,9 @@ async fn r20_a_round_is_signed_of_the_mechanism_and_never_goes_back() {
 async fn plain_http_to_other_machines_is_refused() {
     let id = Server::start(Shape::default()).await.world().task.id();
     let refused = Client::connect("http://192.0.2.1", id).await.map(drop);
-    assert_eq!(refused, Err(ClientError::PlainHttp("url")));
+    assert_eq!(refused, Err(TransportError::PlainHttp("url").into()));
     let builder = Client::builder("https://localhost", id).relay("http://192.0.2.1");
-    assert_eq!(builder.connect().await.map(drop), Err(ClientError::PlainHttp("relay")));
+    assert_eq!(builder.connect().await.map(drop), Err(TransportError::PlainHttp("relay").into()));
 }
 
 #[tokio::test]

@@ -18,8 +18,9 @@ use axum::{
 use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
-    FlipProbability, KeyState, Learner, MechanismConfig, ModelParts, PolicyConfig, RoundNotice,
-    SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys,
+    FlipProbability, KeyState, Learner, MechanismConfig, MediaType, ModelParts, PolicyConfig,
+    ProblemDocument, ProblemKind, RoundNotice, SIGNATURE_HEADER, SealingKey, Stage, Task,
+    TaskConfig, TaskNotice, VerificationKeys, paths,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use tokio::time::Instant;
@@ -66,6 +67,8 @@ pub struct World {
     pub down: bool,
     /// The next reports are refused with these statuses and `retry-after`.
     pub failures: VecDeque<(u16, Option<u64>)>,
+    /// Then with these problems.
+    pub problems: VecDeque<ProblemKind>,
     pub arrivals: Vec<Arrival>,
     pub opened: Vec<Vec<u8>>,
     /// Path and time of every other request.
@@ -120,6 +123,7 @@ impl World {
             gateway: None,
             down: false,
             failures: VecDeque::new(),
+            problems: VecDeque::new(),
             arrivals: Vec::new(),
             opened: Vec::new(),
             asked: Vec::new(),
@@ -173,43 +177,48 @@ impl World {
             }
             return response;
         }
-        let report = if kind == "application/vnd.incrowd.sealed-report" {
-            let Ok(header) = SealedHeader::decode(body) else { return problem(400, "sealed") };
+        if let Some(kind) = self.problems.pop_front() {
+            return problem(kind);
+        }
+        let report = if kind == MediaType::SealedReport.as_str() {
+            let Ok(header) = SealedHeader::decode(body) else {
+                return problem(ProblemKind::InvalidReport);
+            };
             let Some((_, secret)) = self.keys.iter().find(|(key, _)| key.id == header.key) else {
-                return problem(400, "unknown-key");
+                return problem(ProblemKind::UnknownKey);
             };
             let Ok(report) = secret.open(&self.task.id(), body) else {
-                return problem(400, "sealed");
+                return problem(ProblemKind::CannotOpen);
             };
             report
         } else if self.task.config().policy().plain_reports() {
             body.to_vec()
         } else {
-            return problem(400, "plain-report");
+            return problem(ProblemKind::SealedOnly);
         };
         if hex::encode(&report[13..29]) != id {
-            return problem(400, "id");
+            return problem(ProblemKind::OtherId);
         }
         match self.batch.accept_bytes(&report) {
             Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate => {
                 self.opened.push(report);
                 StatusCode::NO_CONTENT.into_response()
             }
-            Outcome::Refused(_) => problem(409, "refused"),
+            Outcome::Refused(_) => problem(ProblemKind::Late),
         }
     }
 }
 
-fn problem(status: u16, kind: &str) -> Response {
-    let body = format!(r#"{{"type": "https://incrowd.example/problems#{kind}"}}"#);
-    let kind = [("content-type", "application/problem+json")];
-    (StatusCode::from_u16(status).unwrap(), kind, body).into_response()
+pub fn problem(kind: ProblemKind) -> Response {
+    let body = serde_json::to_string(&ProblemDocument::new(kind, "a rule")).unwrap();
+    let content = [("content-type", MediaType::Problem.as_str())];
+    (StatusCode::from_u16(kind.status()).unwrap(), content, body).into_response()
 }
 
 fn signed(body: String, signature: Option<String>) -> Response {
     let mut response = body.into_response();
     if let Some(signature) = signature {
-        response.headers_mut().insert("incrowd-signature", signature.parse().unwrap());
+        response.headers_mut().insert(SIGNATURE_HEADER, signature.parse().unwrap());
     }
     response
 }
@@ -260,7 +269,7 @@ async fn model(state: Shared, Query(query): Query<HashMap<String, u64>>) -> Resp
         Err(response) => return *response,
     };
     match &world.model {
-        None => problem(404, "no-model"),
+        None => problem(ProblemKind::NoModel),
         // `after=0` asks for any; a test may publish a version that is not newer under a version that is.
         Some((version, _, _)) if *version <= query["after"] => {
             StatusCode::NOT_MODIFIED.into_response()
@@ -299,10 +308,10 @@ impl Server {
     pub async fn start(shape: Shape) -> Self {
         let world = Arc::new(Mutex::new(World::new(shape)));
         let app = Router::new()
-            .route("/v1/tasks/{task}/config", get(config))
-            .route("/v1/tasks/{task}/round", get(round))
-            .route("/v1/tasks/{task}/model", get(model))
-            .route("/v1/tasks/{task}/reports/{id}", put(upload))
+            .route(paths::NOTICE, get(config))
+            .route(paths::ROUND, get(round))
+            .route(paths::MODEL, get(model))
+            .route(paths::REPORT, put(upload))
             .with_state(Arc::clone(&world));
         let url = serve(app).await;
         Self { url, world }
