@@ -1,6 +1,7 @@
 //! The services against what the machine allows: a bare axum handler, HPKE opening alone, fixed goals. `bench/README.md` has a run.
 //!
-//! Servers are processes of their own (this program again), peers take turns, figures are medians of five.
+//! Servers are processes of their own (this program again), peers take turns, figures are medians of five. Load comes from prepared bytes over
+//! bare sockets: any HTTP client would be slower than the server. What is not measured goes through `incrowd-transport`.
 
 use std::{
     env, fs,
@@ -20,7 +21,11 @@ use std::{
 use axum::{Router, http::StatusCode, routing::any};
 use incrowd_envelope::{OpeningKey, seal};
 use incrowd_node::{Limits, Node, NodeConfig, Roles, Signals};
-use incrowd_protocol::{KeyState, Mechanism, ReportId, SealingKey, TaskId, TaskNotice};
+use incrowd_protocol::{
+    KeyState, Mechanism, MediaType, ReportId, SealingKey, Task, TaskId, TaskNotice, paths,
+    push_report,
+};
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use tokio::{
@@ -90,7 +95,8 @@ fn node(data: &Path, grace: &str, size: &str) {
 struct Server {
     child: Child,
     address: SocketAddr,
-    task: String,
+    /// None of the bare handler.
+    task: Option<TaskId>,
     token: String,
 }
 
@@ -108,7 +114,8 @@ impl Server {
             .map(|line| line.unwrap().rsplit(' ').next().unwrap().to_owned())
             .collect();
         let text = |index: usize| said.get(index).cloned().unwrap_or_default();
-        Self { child, address: said[0].parse().unwrap(), task: text(1), token: text(2) }
+        let task = text(1).parse().ok();
+        Self { child, address: said[0].parse().unwrap(), task, token: text(2) }
     }
 
     fn node(data: &Path, grace: u32, size: u32) -> Self {
@@ -134,27 +141,39 @@ impl Server {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    fn get(&self, path: &str) -> Vec<u8> {
-        runtime().block_on(async {
-            let mut connection = Connection::open(self.address).await;
-            let request = format!("GET /v1/tasks/{}/{path} HTTP/1.1\r\nhost: x\r\n\r\n", self.task);
-            connection.ask(request.as_bytes()).await.1
-        })
+    fn task(&self) -> TaskId {
+        self.task.expect("invariant: only nodes are asked for a task")
     }
 
-    fn put(&self, report: &[u8], kind: &str) -> Vec<u8> {
-        let id =
-            hex::encode(if kind.contains("sealed") { &report[6..22] } else { &report[13..29] });
-        self.request(&format!("PUT /v1/tasks/{}/reports/{id}", self.task), kind, report)
+    fn base(&self) -> Address {
+        Address::new(&format!("http://{}", self.address), "node", false).unwrap()
     }
 
-    fn post(&self, reports: &[u8], kind: &str) -> Vec<u8> {
-        self.request(&format!("POST /v1/tasks/{}/reports", self.task), kind, reports)
+    fn notice(&self) -> TaskNotice {
+        let shuffler = ShufflerApi::new(Route::Direct(self.base()), None, &Trust::Nobody).unwrap();
+        runtime().block_on(shuffler.notice(&self.task())).unwrap().1
     }
 
-    fn request(&self, line: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    /// Waits for the first model.
+    fn wait_for_model(&self, task: &Task) {
+        let bandit = BanditApi::new(self.base(), &Trust::Nobody).unwrap();
+        let wait = Duration::from_secs(30);
+        while runtime().block_on(bandit.model(task, 0, wait)).unwrap().is_none() {}
+    }
+
+    /// The bytes of a request for a plain report.
+    fn put(&self, report: &[u8]) -> Vec<u8> {
+        let path = paths::report(&self.task(), id_of(report));
+        self.request(&format!("PUT {path}"), MediaType::Report, report)
+    }
+
+    fn post(&self, reports: &[u8], kind: MediaType) -> Vec<u8> {
+        self.request(&format!("POST {}", paths::reports(&self.task())), kind, reports)
+    }
+
+    fn request(&self, line: &str, kind: MediaType, body: &[u8]) -> Vec<u8> {
         let head = format!(
-            "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/vnd.incrowd.{kind}\r\ncontent-length: {}\r\n\r\n",
+            "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
             self.token,
             body.len()
         );
@@ -225,11 +244,15 @@ fn reports(mechanism: &Mechanism, round: u32, number: usize, seed: u64) -> Vec<V
         .collect()
 }
 
+/// The id inside a plain report.
+fn id_of(report: &[u8]) -> ReportId {
+    ReportId(report[13..29].try_into().unwrap())
+}
+
 fn bulk(reports: &[Vec<u8>]) -> Vec<u8> {
-    reports
-        .iter()
-        .flat_map(|report| [&(report.len() as u32).to_be_bytes(), report.as_slice()].concat())
-        .collect()
+    let mut body = Vec::new();
+    reports.iter().for_each(|report| push_report(&mut body, report));
+    body
 }
 
 /// Requests a second over all connections, each of which sends its own requests one after the other, round and round if `again`.
@@ -313,7 +336,7 @@ fn compare() {
     let bare = Server::start(&["bare"]);
     // Every report is for round 1, which the grace window keeps valid; every run has new ids.
     let server = Server::node(&folder.path().join("node"), 1000, 100_000);
-    let notice: TaskNotice = serde_json::from_slice(&server.get("config")).unwrap();
+    let notice = server.notice();
     let mechanism = notice.task.mechanism().clone();
     let mut seed = 0;
     let mut fresh = |number: usize| {
@@ -328,10 +351,8 @@ fn compare() {
     let (mut own, mut peer, mut slowest) = (Vec::new(), Vec::new(), Vec::new());
     let per_connection = 3000;
     let mut singles = || {
-        let puts: Vec<Vec<u8>> = fresh(CONNECTIONS * per_connection)
-            .iter()
-            .map(|report| server.put(report, "report"))
-            .collect();
+        let puts: Vec<Vec<u8>> =
+            fresh(CONNECTIONS * per_connection).iter().map(|report| server.put(report)).collect();
         Arc::new(puts.chunks(per_connection).map(<[_]>::to_vec).collect::<Vec<_>>())
     };
     for _ in 0..RUNS {
@@ -350,7 +371,7 @@ fn compare() {
     for _ in 0..RUNS {
         let bodies: Vec<Vec<u8>> = fresh(1200 * BULK)
             .chunks(BULK)
-            .map(|reports| server.post(&bulk(reports), "reports"))
+            .map(|reports| server.post(&bulk(reports), MediaType::Reports))
             .collect();
         let requests = Arc::new(bodies.chunks(1200 / 8).map(<[_]>::to_vec).collect::<Vec<_>>());
         let (before, started) = (server.processor(), Instant::now());
@@ -366,10 +387,7 @@ fn compare() {
         let half = reports.len() / 2;
         thread::scope(|scope| {
             let seal_all = |reports: &[Vec<u8>]| -> Vec<Vec<u8>> {
-                let one = |report: &Vec<u8>| {
-                    let id = ReportId(report[13..29].try_into().unwrap());
-                    seal(&task, key, 1, id, report).unwrap()
-                };
+                let one = |report: &Vec<u8>| seal(&task, key, 1, id_of(report), report).unwrap();
                 reports.iter().map(one).collect()
             };
             let first = scope.spawn({
@@ -385,7 +403,7 @@ fn compare() {
         let reports = sealed(fresh(80 * BULK));
         let bodies: Vec<Vec<u8>> = reports
             .chunks(BULK)
-            .map(|reports| server.post(&bulk(reports), "sealed-reports"))
+            .map(|reports| server.post(&bulk(reports), MediaType::SealedReports))
             .collect();
         let requests = Arc::new(bodies.chunks(10).map(<[_]>::to_vec).collect::<Vec<_>>());
         own.push(rate(server.address, &requests, false, 200) * BULK as f64);
@@ -400,11 +418,9 @@ fn compare() {
     );
 
     let (mut own, mut peer) = (Vec::new(), Vec::new());
-    while server.get("model").windows(5).all(|five| five != b"theta") {
-        thread::sleep(Duration::from_millis(50));
-    }
-    let get =
-        format!("GET /v1/tasks/{}/model HTTP/1.1\r\nhost: x\r\n\r\n", server.task).into_bytes();
+    server.wait_for_model(&notice.task);
+    let path = paths::model(&server.task(), 0, 0);
+    let get = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes();
     let requests = Arc::new(vec![vec![get]; CONNECTIONS]);
     for _ in 0..RUNS {
         peer.push(rate(bare.address, &requests, true, 202));
@@ -450,7 +466,7 @@ fn soak(total: usize) {
 
 fn go(data: &Path, grace: u32, size: u32, total: usize) {
     let server = Server::node(data, grace, size);
-    let notice: TaskNotice = serde_json::from_slice(&server.get("config")).unwrap();
+    let notice = server.notice();
     let mechanism = notice.task.mechanism().clone();
     let base = server.memory().0;
     let runtime = runtime();
@@ -459,7 +475,8 @@ fn go(data: &Path, grace: u32, size: u32, total: usize) {
     for request in 0..total / BULK {
         let round = (request * BULK) as u32 / size + 1;
         let round = if grace > 1 { 1 } else { round };
-        let body = server.post(&bulk(&reports(&mechanism, round, BULK, request as u64)), "reports");
+        let body = server
+            .post(&bulk(&reports(&mechanism, round, BULK, request as u64)), MediaType::Reports);
         let started = Instant::now();
         let (status, answer) = runtime.block_on(connection.ask(&body));
         times.push(started.elapsed().as_secs_f64() * 1e3);

@@ -6,13 +6,15 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::Path,
     process::ExitCode,
+    time::Duration,
 };
 
 use incrowd_node::{
     Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
 };
 use incrowd_privacy::shown;
-use incrowd_protocol::{Task, VerificationKeys};
+use incrowd_protocol::{ProblemKind, Task, VerificationKeys};
+use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust};
 
 use crate::{runtime, service};
 
@@ -175,24 +177,29 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
     };
     for task in config.tasks.iter().filter_map(|path| load_task(path, None).ok()) {
         match ask(config, &token, &task) {
-            Ok(200 | 202 | 410) => {
-                findings.good(format!("the shuffler has releases of {}", task.id()));
-            }
-            Ok(401 | 403) => findings.bad("the shuffler refuses the token in bandit.token_file"),
-            Ok(404) => findings.bad(format!("the shuffler does not have task {}", task.id())),
-            Ok(status) => findings.bad(format!("the shuffler answers with status {status}")),
-            Err(error) => findings.bad(format!("the shuffler does not answer: {error}")),
+            Ok(()) => findings.good(format!("the shuffler has releases of {}", task.id())),
+            Err(error) => match error.downcast_ref().and_then(TransportError::kind) {
+                Some(ProblemKind::Finished) => {
+                    findings.good(format!("the shuffler has releases of {}", task.id()));
+                }
+                Some(ProblemKind::Unauthorized | ProblemKind::Forbidden) => {
+                    findings.bad("the shuffler refuses the token in bandit.token_file");
+                }
+                Some(ProblemKind::NotFound) => {
+                    findings.bad(format!("the shuffler does not have task {}", task.id()));
+                }
+                _ => findings.bad(format!("the shuffler gives no releases: {error}")),
+            },
         }
     }
 }
 
-/// The status of the first thing that a bandit asks for.
-fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<u16, Box<dyn Error>> {
-    let base = config.bandit.shuffler_url.trim_end_matches('/');
-    let url = format!("{base}/v1/tasks/{}/releases/1", task.id());
+/// Asks for the first thing that a bandit asks for.
+fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<(), Box<dyn Error>> {
+    let address = Address::new(&config.bandit.shuffler_url, "bandit.shuffler_url", true)?;
     let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
-    runtime()?.block_on(async {
-        let client = incrowd_node::http_client(ca.as_deref())?;
-        Ok(client.get(url).bearer_auth(token).send().await?.status().as_u16())
-    })
+    let (route, trust) = (Route::Direct(address), Trust::new(ca.as_deref()));
+    let shuffler = ShufflerApi::new(route, Some(token.to_owned()), &trust)?;
+    runtime()?.block_on(shuffler.release(task, 1, Duration::ZERO))?;
+    Ok(())
 }

@@ -16,10 +16,10 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, http_client, read_token};
-use incrowd_protocol::{Model, RoundNotice, TaskId, TaskNotice, push_report};
-use reqwest::{Client, RequestBuilder, header};
-use serde::{Deserialize, Serialize};
+use incrowd_node::read_token;
+use incrowd_protocol::{Model, ReportId, Task, TaskId, TaskNotice, push_report};
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, TransportError, Trust};
+use serde::Serialize;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{Output, runtime};
@@ -66,9 +66,7 @@ pub struct Arguments {
 
 /// What all connections share.
 struct Target {
-    http: Client,
-    base: String,
-    token: Option<String>,
+    shuffler: ShufflerApi,
     notice: TaskNotice,
     plain: bool,
     bulk: u16,
@@ -115,19 +113,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measured, Box<dyn Error>> {
-    let http = http_client(None)?;
-    let base = format!("{}/v1/tasks/{}", arguments.url.trim_end_matches('/'), arguments.task);
-    let text = http.get(format!("{base}/config")).send().await?.error_for_status()?.text().await?;
-    let notice: TaskNotice = serde_json::from_str(&text)?;
-    let model_base = notice.model_url.as_ref().map_or_else(
-        || base.clone(),
-        |url| format!("{}/v1/tasks/{}", url.trim_end_matches('/'), arguments.task),
-    );
+    let address = Address::new(&arguments.url, "url", true)?;
+    let shuffler = ShufflerApi::new(Route::Direct(address.clone()), token, &Trust::System)?;
+    let (_, notice) = shuffler.notice(&arguments.task).await?;
+    let models = match &notice.model_url {
+        Some(url) => Address::new(url, "model url", true)?,
+        None => address,
+    };
+    let bandit = BanditApi::new(models, &Trust::System)?;
+    let task = notice.task.clone();
     let (published, model) = watch::channel(None);
     let target = Arc::new(Target {
-        http: http.clone(),
-        base,
-        token,
+        shuffler,
         notice,
         plain: arguments.plain,
         bulk: arguments.bulk,
@@ -138,7 +135,7 @@ async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measure
     });
     target.refresh_round().await?;
     let mut background = JoinSet::new();
-    background.spawn(follow_models(http, model_base, published));
+    background.spawn(follow_models(bandit, task, published));
 
     let started = Instant::now();
     let mut connections: JoinSet<Result<Tally, String>> = JoinSet::new();
@@ -221,48 +218,28 @@ impl Target {
     }
 
     async fn refresh_round(&self) -> Result<(), Box<dyn Error>> {
-        let url = format!("{}/round", self.base);
-        let text = self.http.get(url).send().await?.error_for_status()?.text().await?;
-        let notice: RoundNotice = serde_json::from_str(&text)?;
-        let round = notice.check(self.notice.id, self.notice.task.mechanism())?;
+        let round = self.shuffler.round(&self.notice.task).await?;
         let round = round.ok_or("the task is over: it takes no more reports")?;
         self.round.store(round.number, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The request of so many new devices.
-    fn request(&self, number: u64) -> Result<RequestBuilder, Box<dyn Error>> {
+    /// The reports of so many new devices.
+    fn request(&self, number: u64) -> Result<Upload, Box<dyn Error>> {
         let round = self.round.load(Ordering::Relaxed);
-        let mut body = Vec::new();
-        let mut last = None;
-        for _ in 0..number {
-            let (id, bytes) = self.report(round)?;
-            if self.bulk > 1 {
-                push_report(&mut body, &bytes);
-            } else {
-                body = bytes;
-            }
-            last = Some(id);
+        if self.bulk == 1 {
+            let (id, body) = self.report(round)?;
+            return Ok(Upload::One(id, body));
         }
-        let (one, many) = if self.plain { (PLAIN, PLAIN_MANY) } else { (SEALED, SEALED_MANY) };
-        let request = match last {
-            Some(id) if self.bulk == 1 => {
-                let url = format!("{}/reports/{}", self.base, hex::encode(id.0));
-                self.http.put(url).header(header::CONTENT_TYPE, one)
-            }
-            _ => {
-                self.http.post(format!("{}/reports", self.base)).header(header::CONTENT_TYPE, many)
-            }
-        };
-        let request = match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        };
-        Ok(request.body(body))
+        let mut body = Vec::new();
+        for _ in 0..number {
+            push_report(&mut body, &self.report(round)?.1);
+        }
+        Ok(Upload::Many(body))
     }
 
     /// What a new device sends: rank, randomize, seal.
-    fn report(&self, round: u32) -> Result<(incrowd_protocol::ReportId, Vec<u8>), Box<dyn Error>> {
+    fn report(&self, round: u32) -> Result<(ReportId, Vec<u8>), Box<dyn Error>> {
         let task = &self.notice.task;
         let mechanism = task.mechanism();
         let mut device = Device::new(Arc::new(task.config().clone()))?;
@@ -280,42 +257,38 @@ impl Target {
     }
 
     /// What became of the reports of a request, by problem.
-    async fn send(&self, request: RequestBuilder, number: u64) -> Vec<(String, u64)> {
-        let Ok(answer) = request.send().await else {
-            return vec![("no answer".into(), number)];
+    async fn send(&self, upload: Upload, number: u64) -> Vec<(String, u64)> {
+        let (task, sealed) = (&self.notice.id, !self.plain);
+        let accepted = |number| ("accepted".to_owned(), number);
+        let sent = match upload {
+            Upload::One(id, body) => {
+                let put = self.shuffler.put(task, id, sealed, body).await;
+                put.map(|()| vec![accepted(1)])
+            }
+            Upload::Many(body) => self.shuffler.post_many(task, sealed, body).await.map(|answer| {
+                let refused = answer.refused.iter().map(|one| {
+                    (one.kind().map_or("unknown problem", |kind| kind.name()).to_owned(), 1)
+                });
+                [accepted(answer.accepted as u64)].into_iter().chain(refused).collect()
+            }),
         };
-        let status = answer.status();
-        let text = answer.text().await.unwrap_or_default();
-        if !status.is_success() {
-            let problem: Problem = serde_json::from_str(&text).unwrap_or_default();
-            return vec![(problem.name(), number)];
-        }
-        if self.bulk == 1 {
-            return vec![("accepted".into(), 1)];
-        }
-        let answer: Bulk = serde_json::from_str(&text).unwrap_or_default();
-        let mut outcomes = vec![("accepted".into(), answer.accepted)];
-        outcomes.extend(answer.refused.iter().map(|problem| (problem.name(), 1)));
-        outcomes
+        sent.unwrap_or_else(|error| vec![(outcome(&error), number)])
     }
 }
 
-#[derive(Default, Deserialize)]
-struct Problem {
-    #[serde(default)]
-    r#type: String,
+/// The reports of one request.
+enum Upload {
+    One(ReportId, Vec<u8>),
+    Many(Vec<u8>),
 }
 
-impl Problem {
-    fn name(&self) -> String {
-        self.r#type.rsplit('#').next().unwrap_or_default().to_owned()
+/// The problem's name, or why there is none.
+fn outcome(error: &TransportError) -> String {
+    match (error.kind(), error) {
+        (Some(kind), _) => kind.name().to_owned(),
+        (None, TransportError::Network(failure)) => format!("no answer: {failure}"),
+        (None, error) => error.to_string(),
     }
-}
-
-#[derive(Default, Deserialize)]
-struct Bulk {
-    accepted: u64,
-    refused: Vec<Problem>,
 }
 
 impl Tally {
@@ -349,22 +322,15 @@ fn arms(dimension: usize, actions: u16, bound: f64) -> Result<Vec<Vec<f64>>, Box
 }
 
 /// Keeps the newest model, as a device does.
-async fn follow_models(http: Client, base: String, published: watch::Sender<Option<Model>>) {
+async fn follow_models(bandit: BanditApi, task: Task, published: watch::Sender<Option<Model>>) {
     let mut version = 0;
     loop {
-        let url = format!("{base}/model?after={version}&wait=20");
-        let model: Option<Model> = match http.get(url).send().await {
-            Ok(answer) if answer.status().as_u16() == 200 => {
-                answer.bytes().await.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            }
-            _ => None,
-        };
-        match model {
-            Some(model) => {
+        match bandit.model(&task, version, Duration::from_secs(20)).await {
+            Ok(Some((_, model))) if model.version() > version => {
                 version = model.version();
                 published.send_replace(Some(model));
             }
-            None => tokio::time::sleep(Duration::from_millis(200)).await,
+            _ => tokio::time::sleep(Duration::from_millis(200)).await,
         }
     }
 }

@@ -4,14 +4,11 @@
 use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
 
 use incrowd_device::Device;
-use incrowd_envelope::{Document, Signature, seal, verify};
-use incrowd_node::{
-    Limits, Node, NodeConfig, Role, Roles, SEALED_MANY, SIGNATURE, TaskStatus, http_client,
-};
-use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, TaskNotice, push_report};
+use incrowd_envelope::seal;
+use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, TaskStatus};
+use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, paths, push_report};
 use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
-use reqwest::{Client, StatusCode, header};
-use serde::Deserialize;
+use incrowd_transport::{Address, BanditApi, Http, Request, Route, ShufflerApi, Trust};
 use tokio::runtime::Runtime;
 
 use crate::runtime;
@@ -22,10 +19,9 @@ const REQUEST: u32 = 1000;
 /// Simulated people whose devices talk to a real shuffler and a real bandit.
 pub struct Served {
     runtime: Runtime,
-    http: Client,
-    base: String,
-    admin: String,
-    device_token: String,
+    shuffler: ShufflerApi,
+    bandit: BanditApi,
+    admin: Http,
     admin_token: String,
     task: Task,
     sealing_key: SealingKey,
@@ -40,11 +36,6 @@ pub struct Served {
     version: u64,
     progress: Progress,
     node: Option<Node>,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    accepted: u32,
 }
 
 impl Served {
@@ -76,22 +67,18 @@ impl Served {
         };
         let (device_token, admin_token) = (token(Role::Device), token(Role::Admin));
         let id = node.tasks().next().ok_or("the node serves no task")?;
-        let (base, admin) = (
-            format!("http://{}/v1/tasks/{id}", node.address()),
-            format!("http://{}", node.admin_address()),
-        );
-        let http = http_client(None)?;
-        let notice: TaskNotice = runtime.block_on(async {
-            let text = http.get(format!("{base}/config")).send().await?.text().await?;
-            Ok::<_, Box<dyn Error>>(serde_json::from_str(&text)?)
-        })?;
+        let address = |of: SocketAddr| Address::new(&format!("http://{of}"), "node", false);
+        let route = Route::Direct(address(node.address())?);
+        let shuffler = ShufflerApi::new(route, Some(device_token), &Trust::Nobody)?;
+        let bandit = BanditApi::new(address(node.address())?, &Trust::Nobody)?;
+        let admin = Http::new(address(node.admin_address())?, &Trust::Nobody)?;
+        let (_, notice) = runtime.block_on(shuffler.notice(&id))?;
         let sealing_key = notice.sealing_key().ok_or("the shuffler has no sealing key")?.clone();
         Ok(Self {
             runtime,
-            http,
-            base,
+            shuffler,
+            bandit,
             admin,
-            device_token,
             admin_token,
             task: notice.task,
             sealing_key,
@@ -114,18 +101,11 @@ impl Served {
     /// Sends what is waiting.
     fn upload(&mut self) -> Result<(), Box<dyn Error>> {
         let (body, number) = (std::mem::take(&mut self.body), std::mem::take(&mut self.reports));
-        let request = self
-            .http
-            .post(format!("{}/reports", self.base))
-            .bearer_auth(&self.device_token)
-            .header(header::CONTENT_TYPE, SEALED_MANY)
-            .body(body);
-        let text = self
-            .runtime
-            .block_on(async { request.send().await?.error_for_status()?.text().await })?;
-        let answer: Answer = serde_json::from_str(&text)?;
-        if answer.accepted != number {
-            return Err(format!("the shuffler refused {} reports", number - answer.accepted).into());
+        let id = self.task.id();
+        let answer = self.runtime.block_on(self.shuffler.post_many(&id, true, body))?;
+        if let Some(first) = answer.refused.first() {
+            let refused = answer.refused.len();
+            return Err(format!("the shuffler refused {refused} reports: {}", first.detail).into());
         }
         self.sent += number;
         Ok(())
@@ -135,12 +115,9 @@ impl Served {
     fn next_model(&mut self) -> Result<(), Box<dyn Error>> {
         let round = self.round();
         loop {
-            let request =
-                self.http.get(format!("{}/v1/tasks", self.admin)).bearer_auth(&self.admin_token);
-            let text = self
-                .runtime
-                .block_on(async { request.send().await?.error_for_status()?.text().await })?;
-            let status: Vec<TaskStatus> = serde_json::from_str(&text)?;
+            let request = Request::get(paths::TASKS).token(&self.admin_token)?;
+            let answer = self.runtime.block_on(self.admin.send(request))?.success()?;
+            let status: Vec<TaskStatus> = serde_json::from_slice(&answer.body)?;
             if status
                 .first()
                 .and_then(|status| status.absorbed)
@@ -150,21 +127,8 @@ impl Served {
             }
             thread::sleep(Duration::from_micros(200));
         }
-        let url = format!("{}/model?after={}", self.base, self.version);
-        let (status, signature, body) = self.runtime.block_on(async {
-            let answer = self.http.get(url).send().await?;
-            let signature = answer.headers().get(SIGNATURE).cloned();
-            Ok::<_, reqwest::Error>((answer.status(), signature, answer.bytes().await?))
-        })?;
-        if status == StatusCode::OK {
-            let signature: Signature = signature
-                .as_ref()
-                .and_then(|text| text.to_str().ok())
-                .unwrap_or_default()
-                .parse()?;
-            let key = &self.task.keys().bandit;
-            verify(key, Document::Model, &self.task.id(), &body, &signature)?;
-            let model: Model = serde_json::from_slice(&body)?;
+        let newer = self.bandit.model(&self.task, self.version, Duration::ZERO);
+        if let Some((_, model)) = self.runtime.block_on(newer)? {
             self.version = model.version();
             self.progress.models = model.version();
             self.model = Some(model);

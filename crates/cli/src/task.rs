@@ -13,10 +13,16 @@ use incrowd_node::{
     store::{BanditStore, SqliteBanditStore, backup, verify},
 };
 use incrowd_privacy::certify;
-use incrowd_protocol::{PolicyConfig, Task, TaskConfig, TaskId, VerificationKey, VerificationKeys};
-use serde_json::{Value, json};
+use incrowd_protocol::{
+    PolicyConfig, Task, TaskConfig, TaskId, VerificationKey, VerificationKeys, paths,
+};
+use incrowd_transport::{Address, Http, Method, Request, Trust};
+use serde_json::json;
 
 use crate::runtime;
+
+/// Bytes that a list of tasks may have.
+const LONGEST_LIST: usize = 16 << 20;
 
 /// Task files, running tasks, exports and backups.
 #[derive(Args)]
@@ -120,8 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Show { file } => show(file)?,
         Command::List(admin) => list(admin)?,
         Command::Close { admin, task } => {
-            let path = format!("/v1/tasks/{task}/close");
-            admin.ask(reqwest::Method::POST, &path)?;
+            admin.ask(Method::POST, &paths::close(task))?;
             eprintln!("the task is closed, its unfinished batch destroyed");
         }
         Command::Export { data, task, what } => export(data, task, *what)?,
@@ -173,8 +178,7 @@ fn show(file: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
-    let tasks: Vec<TaskStatus> =
-        serde_json::from_str(&admin.ask(reqwest::Method::GET, "/v1/tasks")?)?;
+    let tasks: Vec<TaskStatus> = serde_json::from_slice(&admin.ask(Method::GET, paths::TASKS)?)?;
     for status in tasks {
         let mut parts = Vec::new();
         match (status.closed, status.round, status.reports) {
@@ -194,20 +198,11 @@ fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
 }
 
 impl Admin {
-    fn ask(&self, method: reqwest::Method, path: &str) -> Result<String, Box<dyn Error>> {
+    fn ask(&self, method: Method, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         let token = read_token(&self.token_file)?;
-        let url = format!("{}{path}", self.admin.trim_end_matches('/'));
-        runtime()?.block_on(async {
-            let client = incrowd_node::http_client(None)?;
-            let answer = client.request(method, url).bearer_auth(token.as_str()).send().await?;
-            let (status, text) = (answer.status(), answer.text().await?);
-            if status.is_success() {
-                return Ok(text);
-            }
-            let problem: Value = serde_json::from_str(&text).unwrap_or_default();
-            let detail = problem["detail"].as_str().unwrap_or("no details");
-            Err(format!("the service answered {}: {detail}", status.as_u16()).into())
-        })
+        let http = Http::new(Address::new(&self.admin, "admin address", true)?, &Trust::System)?;
+        let request = Request::new(method, path).token(&token)?.limit(LONGEST_LIST);
+        Ok(runtime()?.block_on(http.send(request))?.success()?.body)
     }
 }
 

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use incrowd_protocol::TaskId;
+use incrowd_protocol::{TaskId, paths};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -56,8 +56,8 @@ pub(crate) fn router(
     let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
     let closed = Router::new()
         .route("/metrics", get(metrics_text))
-        .route("/v1/tasks", get(tasks))
-        .route("/v1/tasks/{task}/close", post(close));
+        .route(paths::TASKS, get(tasks))
+        .route(paths::CLOSE, post(close));
     let router = Guard::everyone(tokens)
         .protect(open)
         .merge(Guard::only(Role::Admin, tokens).protect(closed))

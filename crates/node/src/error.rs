@@ -2,6 +2,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use incrowd_bandit::BanditError;
 use incrowd_protocol::TaskId;
+use incrowd_transport::TransportError;
 use thiserror::Error;
 
 use crate::{ConfigError, KeyError, LimitError, StoreError};
@@ -54,6 +55,9 @@ pub enum ServiceError {
         /// What happened.
         error: io::Error,
     },
+    /// Another service cannot be asked.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
     /// TLS.
     #[error("TLS: {0}")]
     Tls(String),

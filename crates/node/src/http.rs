@@ -11,8 +11,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use incrowd_envelope::{Document, Signature, SigningKey};
-use incrowd_protocol::TaskId;
+use incrowd_envelope::{Document, SigningKey};
+use incrowd_protocol::{MediaType, SIGNATURE_HEADER, TaskId};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, watch};
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Header with the signature of a document.
-pub const SIGNATURE: HeaderName = HeaderName::from_static("incrowd-signature");
+const SIGNATURE: HeaderName = HeaderName::from_static(SIGNATURE_HEADER);
 
 /// The body of a request, within the limits of size and time.
 pub(crate) struct Content(pub Bytes);
@@ -65,8 +65,8 @@ where
 pub(crate) struct ContentType(Option<HeaderValue>);
 
 impl ContentType {
-    pub fn is(&self, kind: &str) -> bool {
-        self.0.as_ref().is_some_and(|found| found == kind)
+    pub fn is(&self, kind: MediaType) -> bool {
+        self.0.as_ref().is_some_and(|found| found == kind.as_str())
     }
 }
 
@@ -144,7 +144,7 @@ impl Stopping {
     }
 }
 
-/// Bytes that everyone gets the same, with their signature and name.
+/// A signed document that everyone gets the same, ready to be answered with its name (`etag`).
 #[derive(Debug, Clone)]
 pub(crate) struct Signed {
     pub bytes: Bytes,
@@ -154,18 +154,7 @@ pub(crate) struct Signed {
 
 impl Signed {
     pub fn new(bytes: Vec<u8>, key: &SigningKey, document: Document, task: &TaskId) -> Self {
-        let signature = key.sign(document, task, &bytes);
-        Self::with(bytes, &signature)
-    }
-
-    /// A document that was signed before.
-    pub fn with(bytes: Vec<u8>, signature: &Signature) -> Self {
-        let signature = signature.to_string();
-        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
-        // Hex digits and quotes are always valid in a header.
-        let header =
-            |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-        Self { bytes: bytes.into(), signature: header(signature), etag: header(etag) }
+        incrowd_envelope::Signed::new(bytes, key, document, task).into()
     }
 
     /// The document, or 304 if the caller has it.
@@ -180,7 +169,7 @@ impl Signed {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             let mut response = Body::from(self.bytes.clone()).into_response();
-            let json = HeaderValue::from_static("application/json");
+            let json = HeaderValue::from_static(MediaType::Json.as_str());
             response.headers_mut().insert(header::CONTENT_TYPE, json);
             response.headers_mut().insert(SIGNATURE, self.signature.clone());
             response
@@ -189,6 +178,16 @@ impl Signed {
         headers.insert(header::ETAG, self.etag.clone());
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
         response
+    }
+}
+
+impl From<incrowd_envelope::Signed> for Signed {
+    fn from(incrowd_envelope::Signed { body, signature }: incrowd_envelope::Signed) -> Self {
+        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&body)[..16]));
+        let header = |text: String| {
+            HeaderValue::try_from(text).expect("invariant: hex digits and quotes fit a header")
+        };
+        Self { bytes: body.into(), signature: header(signature.to_string()), etag: header(etag) }
     }
 }
 

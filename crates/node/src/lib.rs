@@ -30,7 +30,6 @@ pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
 pub use error::ServiceError;
-pub use http::SIGNATURE;
 pub use keys::{KeyError, KeyRole, Keys};
 pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};
@@ -39,8 +38,7 @@ pub use metrics::Metrics;
 pub use node::{Files, Node, Roles, load_task, read_token};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
-pub use shuffler::{OpenTasks, PLAIN, PLAIN_MANY, Progress, SEALED, SEALED_MANY, Shuffler, Upload};
+pub use shuffler::{OpenTasks, Progress, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
-pub use tls::http_client;
 pub use tokens::{Role, Tokens, Verdict};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
+use incrowd_protocol::MediaType;
 use serde_json::Value;
 
 use crate::{http::Guard, tokens::Tokens};
@@ -13,7 +14,8 @@ const DESCRIPTION: &str = include_str!("openapi.json");
 /// Serves the operations that have one of these tags.
 pub(crate) fn router(tags: &[&str], tokens: &Arc<Tokens>) -> Router {
     let text = described(tags).to_string();
-    let serve = async move || ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    let serve =
+        async move || ([(header::CONTENT_TYPE, MediaType::Json.as_str())], text).into_response();
     Guard::everyone(tokens).protect(Router::new().route("/openapi.json", get(serve)))
 }
 
@@ -48,7 +50,7 @@ mod tests {
                     for problem in name.split('_') {
                         let kind = Kind::ALL.into_iter().find(|kind| kind.name() == problem);
                         let kind = kind.unwrap_or_else(|| panic!("no problem is called {problem}"));
-                        assert_eq!(kind.status().as_str(), status, "{problem}");
+                        assert_eq!(kind.status().to_string(), *status, "{problem}");
                         let told = format!("{} ({problem})", kind.title());
                         assert!(description.contains(&told), "{description}");
                         seen += 1;

@@ -9,33 +9,38 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use incrowd_protocol::{MediaType, paths};
+use incrowd_transport::{Address, Http, Method, Request, Trust};
 
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
     http::{Content, ContentType, finished},
     listener::Listener,
     problem::{Kind, Problem},
-    shuffler::{OHTTP_ANSWER, OHTTP_KEYS, OHTTP_REQUEST},
     signals::{Signals, Told},
     tls,
 };
+
+/// How long a request inside may wait for something to happen.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// More than any document that devices ask a shuffler for.
+const LONGEST_ANSWER: usize = 8 << 20;
 
 /// A relay in front of one gateway.
 ///
 /// # Privacy
 /// Sees addresses and encapsulated bytes; the gateway sees the relay's address and the requests. Neither sees both, unless they collude.
 pub struct Relay {
-    client: reqwest::Client,
-    gateway: String,
+    gateway: Http,
     token: String,
 }
 
 impl Relay {
     /// A relay to the gateway of the shuffler at `gateway`, which knows this relay by `token`.
     pub fn new(gateway: &str, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
-        let client = tls::client(ca, Duration::from_secs(90))?;
-        let gateway = gateway.trim_end_matches('/').to_owned();
-        Ok(Arc::new(Self { client, gateway, token: token.to_owned() }))
+        let address = Address::new(gateway, "gateway", true)?;
+        let gateway = Http::new(address, &Trust::new(ca))?;
+        Ok(Arc::new(Self { gateway, token: token.to_owned() }))
     }
 
     /// Begins to carry requests. Plain HTTP that others can reach must be allowed by name.
@@ -56,27 +61,23 @@ impl Relay {
     /// `POST /` carries a request, `GET /ohttp-keys` gives the gateway's key configurations.
     fn router(self: &Arc<Self>, limits: HttpLimits) -> Router {
         let router = Router::new()
-            .route("/", post(carry))
-            .route("/ohttp-keys", get(keys))
+            .route(paths::RELAY, post(carry))
+            .route(paths::RELAY_KEYS, get(keys))
             .with_state(self.clone());
         finished(router, limits, Arc::new(Metrics::default()))
     }
 
-    async fn forward(
-        &self,
-        request: reqwest::RequestBuilder,
-        expected: &'static str,
-    ) -> Result<Response, Problem> {
+    async fn forward(&self, request: Request, expected: MediaType) -> Result<Response, Problem> {
         let unreachable = |_| Problem::new(Kind::BadGateway, "the gateway does not answer");
-        let answer = request.bearer_auth(&self.token).send().await.map_err(unreachable)?;
-        let status = answer.status();
-        let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
-        if !status.is_success() || kind.is_none_or(|kind| kind != expected) {
-            let detail = format!("the gateway answered with status {}", status.as_u16());
+        let request = request.wait(LONGEST_WAIT).limit(LONGEST_ANSWER);
+        let request = request.token(&self.token).map_err(unreachable)?;
+        let answer = self.gateway.send(request).await.map_err(unreachable)?;
+        let kind = answer.header(header::CONTENT_TYPE.as_str());
+        if !(200..300).contains(&answer.status) || kind != Some(expected.as_str()) {
+            let detail = format!("the gateway answered with status {}", answer.status);
             return Err(Problem::new(Kind::BadGateway, detail));
         }
-        let body = answer.bytes().await.map_err(unreachable)?;
-        Ok(([(header::CONTENT_TYPE, expected)], body).into_response())
+        Ok(([(header::CONTENT_TYPE, expected.as_str())], answer.body).into_response())
     }
 }
 
@@ -114,16 +115,15 @@ async fn carry(
     kind: ContentType,
     Content(body): Content,
 ) -> Result<Response, Problem> {
-    if !kind.is(OHTTP_REQUEST) {
-        let rule = format!("the content type must be {OHTTP_REQUEST}");
+    if !kind.is(MediaType::ObliviousRequest) {
+        let rule = format!("the content type must be {}", MediaType::ObliviousRequest);
         return Err(Problem::new(Kind::UnsupportedType, rule));
     }
-    let url = format!("{}/v1/gateway", relay.gateway);
-    let request = relay.client.post(url).header(header::CONTENT_TYPE, OHTTP_REQUEST).body(body);
-    relay.forward(request, OHTTP_ANSWER).await
+    let request =
+        Request::new(Method::POST, paths::GATEWAY).body(MediaType::ObliviousRequest, body.to_vec());
+    relay.forward(request, MediaType::ObliviousAnswer).await
 }
 
 async fn keys(State(relay): State<Arc<Relay>>) -> Result<Response, Problem> {
-    let request = relay.client.get(format!("{}/v1/ohttp-keys", relay.gateway));
-    relay.forward(request, OHTTP_KEYS).await
+    relay.forward(Request::get(paths::GATEWAY_KEYS), MediaType::ObliviousKeys).await
 }

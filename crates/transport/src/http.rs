@@ -20,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// Every answer may have this many bytes: a problem is shorter.
 const SHORTEST_LIMIT: usize = 64 << 10;
 
-/// A pool of connections that believes these certificates.
+/// Connections to servers with these certificates.
 pub fn client(trust: &Trust) -> Result<reqwest::Client, TransportError> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(client_config(trust)?)
@@ -28,6 +28,7 @@ pub fn client(trust: &Trust) -> Result<reqwest::Client, TransportError> {
         .redirect(Policy::none())
         .referer(false)
         .connect_timeout(CONNECT)
+        .timeout(ANSWER)
         .build()
         .map_err(|error| TransportError::Tls(error.without_url().to_string()))
 }

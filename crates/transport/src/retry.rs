@@ -2,15 +2,30 @@
 
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder, Retryable};
 
 /// A server that asks for more is not believed.
 const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Waits that double from `first` to `longest`, without end.
-pub fn doubling(first: Duration, longest: Duration) -> ExponentialBuilder {
+/// Pauses that double up to a limit, without end and without jitter: for a service that asks another one.
+#[derive(Debug)]
+pub struct Pauses(ExponentialBackoff);
+
+impl Pauses {
+    /// From `first` to `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self(doubling(first, longest).build())
+    }
+
+    /// How long to wait now.
+    pub fn next_pause(&mut self) -> Duration {
+        self.0.next().expect("invariant: the number of pauses is not limited")
+    }
+}
+
+fn doubling(first: Duration, longest: Duration) -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_factor(2.0)
         .with_min_delay(first.min(longest))
@@ -57,8 +72,6 @@ fn wait(limit: Duration, asked: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use backon::BackoffBuilder;
-
     use super::*;
 
     #[test]
@@ -80,7 +93,7 @@ mod tests {
     #[test]
     fn a_limit_below_the_first_wait_holds() {
         let short = Duration::from_millis(10);
-        let waits: Vec<Duration> = doubling(FIRST, short).build().take(3).collect();
-        assert_eq!(waits, [short; 3]);
+        let mut pauses = Pauses::new(FIRST, short);
+        assert_eq!([(); 3].map(|()| pauses.next_pause()), [short; 3]);
     }
 }

@@ -22,6 +22,7 @@ use crate::support::{Answer, Caller, Parcel, Service, Site, post};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
 use incrowd_protocol::{BatchSums, Model, TaskNotice};
+use incrowd_transport::{NetworkFailure, TransportError};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -192,8 +193,11 @@ fn restart(world: &World, start: impl Fn() -> Command, rng: &mut ChaCha8Rng) -> 
     world.site.start(&mut start())
 }
 
+/// A service that has not started again.
+const REFUSED: TransportError = TransportError::Network(NetworkFailure::Refused);
+
 /// Asks until there is an answer that is not 503; nothing once the test is over.
-fn insist(world: &World, ask: impl Fn() -> Result<Answer, reqwest::Error>) -> Option<Answer> {
+fn insist(world: &World, ask: impl Fn() -> Result<Answer, TransportError>) -> Option<Answer> {
     let began = Instant::now();
     while !world.over.load(SeqCst) {
         assert!(began.elapsed() < PATIENCE, "no answer");
@@ -201,8 +205,7 @@ fn insist(world: &World, ask: impl Fn() -> Result<Answer, reqwest::Error>) -> Op
             Ok(answer) if answer.status == 503 => {}
             Ok(answer) => return Some(answer),
             Err(error) => {
-                // A refused connection is only a service that has not started again.
-                world.broken.fetch_add(usize::from(!error.is_connect()), SeqCst);
+                world.broken.fetch_add(usize::from(error != REFUSED), SeqCst);
             }
         }
         thread::sleep(Duration::from_millis(2));
@@ -264,26 +267,23 @@ fn deliver(world: &World, caller: &Caller, parcels: &[Parcel]) -> Vec<Parcel> {
         if answer.status == 204 {
             return parcels.to_vec();
         }
-        refused(world, &answer.problem(), &answer.to_string());
+        refused(world, answer.problem(), &answer.to_string());
         return Vec::new();
     }
     // The first one twice.
     let body = [parcels, &parcels[..1]].concat();
     let answer = insist(world, || post(&body, caller, site, base)).unwrap();
     world.learned(0);
-    assert_eq!(answer.status, 200, "{answer}");
-    let value = answer.json();
-    let places: Vec<usize> = value["refused"]
-        .as_array()
-        .unwrap()
+    let told = answer.bulk();
+    let places: Vec<usize> = told
+        .refused
         .iter()
         .map(|one| {
-            let kind = one["type"].as_str().unwrap().rsplit('#').next().unwrap();
-            refused(world, kind, &answer.to_string());
-            one["index"].as_u64().unwrap() as usize
+            refused(world, one.kind().unwrap().name(), &answer.to_string());
+            one.index
         })
         .collect();
-    assert_eq!(value["accepted"], body.len() - places.len());
+    assert_eq!(told.accepted, body.len() - places.len());
     let counted =
         |(place, parcel): (usize, &Parcel)| (!places.contains(&place)).then(|| parcel.clone());
     parcels.iter().enumerate().filter_map(counted).collect()
@@ -310,7 +310,7 @@ fn resend(world: &World, caller: &Caller, sent: &[Parcel], rng: &mut ChaCha8Rng)
     if answer.status == 204 {
         world.duplicates.fetch_add(1, SeqCst);
     } else {
-        assert!(["late", "finished"].contains(&answer.problem().as_str()), "{answer}");
+        assert!(["late", "finished"].contains(&answer.problem()), "{answer}");
     }
 }
 

@@ -13,7 +13,7 @@ use crate::support::{
     Answer, Caller, LIFTED, Service, Site, clean, good, incrowd, output, post, refused, text,
 };
 use incrowd_protocol::{BatchSums, KeyState, Model, Task, TaskNotice};
-use reqwest::Method;
+use incrowd_transport::Method;
 use serde_json::Value;
 
 fn mode(path: &Path) -> u32 {
@@ -370,7 +370,7 @@ fn sigterm_keeps_an_unfinished_batch() {
     assert!(statuses(&site, &service, "admin").contains("round 1 with 3 reports"));
     let rest: Vec<_> = (2..5).map(|coordinate| site.one_hot(1, coordinate)).collect();
     let answer = post(&rest, &caller, &site, &service.url).unwrap();
-    assert_eq!(answer.json()["accepted"], 3, "{answer}");
+    assert_eq!(answer.bulk().accepted, 3, "{answer}");
     let token = site.token("bandit");
     let answer = caller.get(&site.at(&service.url, "releases/1"), Some(&token)).unwrap();
     let sums: BatchSums = serde_json::from_slice(&answer.body).unwrap();
@@ -422,7 +422,7 @@ fn sighup_takes_rotated_keys_into_use() {
     assert_eq!(send(2, &second).status, 204);
     step("expire", &[KeyState::Expired, KeyState::Active]);
     let answer = send(3, &first);
-    assert_eq!((answer.status, answer.problem().as_str()), (422, "unknown-key"));
+    assert_eq!((answer.status, answer.problem()), (422, "unknown-key"));
     assert_eq!(send(4, &second).status, 204);
 
     // A file that cannot be used changes nothing.
@@ -449,14 +449,14 @@ fn export_backup_restore_and_close() {
         let first = (round as usize - 1) * 3;
         let parcels: Vec<_> = (first..first + number).map(|i| site.one_hot(round, i % 9)).collect();
         let answer = post(&parcels, &caller, &site, &shuffler.url).unwrap();
-        assert_eq!(answer.json()["accepted"], number, "{answer}");
+        assert_eq!(answer.bulk().accepted, number, "{answer}");
     };
     fill(1, 3, &shuffler);
     fill(2, 3, &shuffler);
     fill(3, 2, &shuffler);
     let model = |base: &str, after: u32| {
         let url = site.at(base, &format!("model?after={after}&wait=30"));
-        caller.get(&url, None).unwrap().body
+        caller.get(&url, None).unwrap().body.clone()
     };
     let second = model(&bandit.url, 1);
     assert!(statuses(&site, &bandit, "bandit-admin").contains("model 2 after 2 rounds"));
@@ -519,7 +519,10 @@ fn export_backup_restore_and_close() {
         format!("task close --admin {admin} --token-file {} {}", path(token), site.task.id())
     };
     let said = refused(&close("device.token", &shuffler.admin));
-    assert!(said.contains("answered 403: this needs a token of the role admin"), "{said}");
+    assert!(
+        said.contains("answered 403 (forbidden): this needs a token of the role admin"),
+        "{said}"
+    );
     assert!(
         refused(&close("bandit-admin.token", &bandit.admin))
             .contains("only the shuffler closes tasks")
@@ -528,7 +531,7 @@ fn export_backup_restore_and_close() {
     good(&close("admin.token", &shuffler.admin));
     assert!(statuses(&site, &shuffler, "admin").contains("closed"));
     let answer = site.one_hot(4, 8).put(&caller, &site, &shuffler.url).unwrap();
-    assert_eq!((answer.status, answer.problem().as_str()), (410, "finished"));
+    assert_eq!((answer.status, answer.problem()), (410, "finished"));
     let release = |round: u32| {
         let url = site.at(&shuffler.url, &format!("releases/{round}"));
         caller.get(&url, Some(&site.token("bandit"))).unwrap().status
@@ -563,7 +566,7 @@ fn when_nothing_more_can_be_written_nothing_is_acknowledged() {
         match answer.status {
             200 | 204 => acknowledged.extend(coordinate..coordinate + number),
             status => {
-                assert_eq!((status, answer.problem().as_str()), (503, "unavailable"));
+                assert_eq!((status, answer.problem()), (503, "unavailable"));
                 assert_eq!(answer.headers["retry-after"], "1");
                 failed.extend(parcels);
             }
@@ -585,7 +588,7 @@ fn when_nothing_more_can_be_written_nothing_is_acknowledged() {
     acknowledged.push(retry.coordinate);
     let rest: Vec<_> = (0..SIZE - acknowledged.len()).map(|i| site.one_hot(1, 200 + i)).collect();
     let answer = post(&rest, &caller, &site, &service.url).unwrap();
-    assert_eq!(answer.json()["accepted"], rest.len(), "{answer}");
+    assert_eq!(answer.bulk().accepted, rest.len(), "{answer}");
     let url = site.at(&service.url, "releases/1");
     let answer = caller.ask(Method::GET, &url, Some(&site.token("bandit")), None).unwrap();
     let sums: BatchSums = serde_json::from_slice(&answer.body).unwrap();
@@ -612,6 +615,24 @@ fn load_takes_the_real_way_and_measures_it() {
         assert!(told["milliseconds_p50"].as_f64() <= told["milliseconds_p99"].as_f64());
         told["outcomes"]["accepted"].as_u64().unwrap()
     };
+    let wrong = |url: &str, task: &str| refused(&format!("load --url {url} --task {task}"));
+    let (url, task) = (&shuffler.url, site.task.id().to_string());
+    let plain = url.replace("http:", "https:");
+    for (said, cause) in [
+        (
+            wrong("http://127.0.0.1:1", &task),
+            "no answer from the server: the connection was refused",
+        ),
+        (wrong("127.0.0.1:8787", &task), "the url must be an http or https address with a host"),
+        (wrong("ftp://127.0.0.1", &task), "the url must begin with http:// or https://"),
+        (wrong(&plain, &task), "TLS failed: the server does not speak TLS at this port"),
+        (
+            wrong(url, &"0".repeat(64)),
+            "the server answered 404 (not-found): this service does not have the task",
+        ),
+    ] {
+        assert!(said.contains(cause), "{said}");
+    }
     // Reports of a round that ends meanwhile are late: with one connection none is.
     assert_eq!(load("--reports 49 --connections 1"), 49);
     assert_eq!(load("--reports 51 --bulk 51 --connections 1 --plain"), 51);

@@ -3,31 +3,24 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use incrowd_bandit::BanditError;
-use incrowd_envelope::{Document, EnvelopeError, Signature, verify};
-use incrowd_protocol::Task;
-use reqwest::StatusCode;
+use incrowd_protocol::{ProblemKind, Task};
+use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust, retry};
 use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
-use crate::{NodeConfig, ServiceError, http::SIGNATURE, store::StoreError};
+use crate::{NodeConfig, ServiceError, store::StoreError};
 
-/// Seconds the shuffler holds a request for a batch that is not full.
-const WAIT: u64 = 20;
+/// How long the shuffler holds a request for a batch that is not full.
+const WAIT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a release could not be absorbed. It is tried again.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CollectError {
-    /// The shuffler does not answer.
-    #[error("the shuffler does not answer: {0}")]
-    Connection(String),
-    /// The shuffler answers with something else.
-    #[error("the shuffler answered with status {0}")]
-    Status(u16),
-    /// No signature, or not the shuffler's.
-    #[error("the release is not signed by the task's shuffler: {0}")]
-    Signature(#[from] EnvelopeError),
+    /// The shuffler does not answer, refuses, or did not sign the release.
+    #[error("the shuffler gives no release: {0}")]
+    Transport(#[from] TransportError),
     /// Not batch sums.
     #[error("the release does not parse")]
     NotSums,
@@ -44,9 +37,7 @@ pub enum CollectError {
 
 /// Where releases come from.
 pub(super) struct Source {
-    client: reqwest::Client,
-    base: String,
-    token: String,
+    shuffler: ShufflerApi,
     longest_pause: Duration,
 }
 
@@ -59,32 +50,23 @@ impl Source {
                 fs::read(path).map_err(|error| ServiceError::File { path: path.clone(), error })?,
             ),
         };
-        let client = crate::tls::client(ca.as_deref(), Duration::from_secs(WAIT + 20))?;
+        let address = Address::new(&bandit.shuffler_url, "shuffler_url", true)?;
+        let trust = Trust::new(ca.as_deref());
         Ok(Self {
-            client,
-            base: bandit.shuffler_url.trim_end_matches('/').to_owned(),
-            token: token.to_owned(),
+            shuffler: ShufflerApi::new(Route::Direct(address), Some(token.to_owned()), &trust)?,
             longest_pause: Duration::from_secs(bandit.longest_pause_seconds),
         })
     }
 
     /// The bytes of a release, if its batch is full.
     async fn fetch(&self, task: &Task, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
-        let url = format!("{}/v1/tasks/{}/releases/{round}?wait={WAIT}", self.base, task.id());
-        let failed =
-            |error: reqwest::Error| CollectError::Connection(error.without_url().to_string());
-        let response =
-            self.client.get(url).bearer_auth(&self.token).send().await.map_err(failed)?;
-        match response.status() {
-            StatusCode::OK => {}
-            StatusCode::ACCEPTED => return Ok(None),
-            other => return Err(CollectError::Status(other.as_u16())),
-        }
-        let signature = response.headers().get(SIGNATURE).and_then(|text| text.to_str().ok());
-        let signature: Signature = signature.unwrap_or_default().parse()?;
-        let bytes = response.bytes().await.map_err(failed)?.to_vec();
-        verify(&task.keys().shuffler, Document::Release, &task.id(), &bytes, &signature)?;
-        Ok(Some(bytes))
+        let release = self.shuffler.release(task, round, WAIT).await?;
+        Ok(release.map(|signed| signed.body))
+    }
+
+    /// Waits after failures, until there is a success.
+    fn pauses(&self) -> retry::Pauses {
+        retry::Pauses::new(FIRST_PAUSE, self.longest_pause)
     }
 }
 
@@ -92,16 +74,16 @@ impl Source {
 pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: Arc<TaskHandle>) {
     let id = handle.task.id();
     let last = handle.task.mechanism().schedule().last_round();
-    let (mut pause, mut failing) = (FIRST_PAUSE, false);
+    let (mut pauses, mut failing) = (source.pauses(), false);
     while handle.next_round() <= last {
         match step(&bandit, &source, &handle).await {
             Ok(()) => {
                 if failing {
                     tracing::info!(task = %id, "releases are collected again");
                 }
-                (pause, failing) = (FIRST_PAUSE, false);
+                (pauses, failing) = (source.pauses(), false);
             }
-            Err(CollectError::Status(410)) => {
+            Err(CollectError::Transport(error)) if error.kind() == Some(ProblemKind::Finished) => {
                 tracing::info!(task = %id, "the task was closed: no more releases");
                 return;
             }
@@ -112,8 +94,7 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
                     tracing::warn!(task = %id, %error, "cannot collect a release, trying again");
                 }
                 failing = true;
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(source.longest_pause);
+                tokio::time::sleep(pauses.next_pause()).await;
             }
         }
     }

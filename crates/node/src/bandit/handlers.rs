@@ -7,6 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use incrowd_protocol::paths;
 use serde::Deserialize;
 
 use super::BanditServer;
@@ -16,7 +17,7 @@ use crate::{
 };
 
 pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
-    let router = Router::new().route("/v1/tasks/{task}/model", get(model));
+    let router = Router::new().route(paths::MODEL, get(model));
     Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone())
 }
 

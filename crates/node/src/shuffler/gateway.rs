@@ -12,6 +12,7 @@ use axum::{
 };
 use bhttp::{Message, Mode};
 use http_body_util::BodyExt;
+use incrowd_protocol::{MediaType, paths};
 use ohttp::{
     KeyConfig, Server, SymmetricSuite,
     hpke::{Aead, Kdf, Kem},
@@ -25,13 +26,6 @@ use crate::{
     problem::{Kind, Problem},
     tokens::Role,
 };
-
-/// An encapsulated request.
-pub const REQUEST: &str = "message/ohttp-req";
-/// An encapsulated answer.
-pub const ANSWER: &str = "message/ohttp-res";
-/// Key configurations.
-pub const KEYS: &str = "application/ohttp-keys";
 
 /// Headers of an inner request that mean something here.
 const PASSED: [HeaderName; 3] =
@@ -72,8 +66,8 @@ impl FromRef<Inner> for HttpLimits {
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
     let tokens = &shuffler.tokens;
-    let keys = Router::new().route("/v1/ohttp-keys", get(ohttp_keys));
-    let gateway = Router::new().route("/v1/gateway", post(gateway));
+    let keys = Router::new().route(paths::GATEWAY_KEYS, get(ohttp_keys));
+    let gateway = Router::new().route(paths::GATEWAY, post(gateway));
     Guard::everyone(tokens)
         .protect(keys)
         .merge(Guard::only(Role::Relay, tokens).protect(gateway))
@@ -83,7 +77,8 @@ pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
 /// The gateway's key configurations. The signed notice of each task has them too.
 async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     let keys = inner.shuffler.gateway.as_ref().map(|gateway| gateway.key_configurations.clone());
-    ([(header::CONTENT_TYPE, KEYS)], keys.unwrap_or_default()).into_response()
+    ([(header::CONTENT_TYPE, MediaType::ObliviousKeys.as_str())], keys.unwrap_or_default())
+        .into_response()
 }
 
 /// Opens an encapsulated request, answers it, and encapsulates the answer.
@@ -92,10 +87,10 @@ async fn gateway(
     kind: ContentType,
     Content(body): Content,
 ) -> Result<Response, Problem> {
-    if !kind.is(REQUEST) {
+    if !kind.is(MediaType::ObliviousRequest) {
         return Err(Problem::new(
             Kind::UnsupportedType,
-            format!("the content type must be {REQUEST}"),
+            format!("the content type must be {}", MediaType::ObliviousRequest),
         ));
     }
     let cannot =
@@ -110,7 +105,7 @@ async fn gateway(
     let broken = |_| Problem::new(Kind::Unavailable, "the answer could not be encapsulated");
     let encoded = inner_response(response).await?;
     let body = answer.encapsulate(&encoded).map_err(broken)?;
-    Ok(([(header::CONTENT_TYPE, ANSWER)], body).into_response())
+    Ok(([(header::CONTENT_TYPE, MediaType::ObliviousAnswer.as_str())], body).into_response())
 }
 
 /// The request inside, with only the headers that mean something.

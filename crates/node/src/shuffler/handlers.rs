@@ -12,31 +12,28 @@ use axum::{
     routing::{get, post, put},
 };
 use governor::clock::{Clock, DefaultClock};
-use incrowd_protocol::Report;
+use incrowd_protocol::{BulkAnswer, MediaType, RefusedReport, Report, paths};
 use incrowd_shuffler::Outcome;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{
     Shuffler, TaskHandle, Upload,
-    content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, report_id, reports},
+    content::{report_id, reports},
     gateway, unavailable,
 };
 use crate::{
     http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
-    store::SignedRelease,
     tokens::Role,
 };
 
 pub(super) fn router(shuffler: &Arc<Shuffler>) -> Router {
     let tokens = &shuffler.tokens;
-    let public = Router::new()
-        .route("/v1/tasks/{task}/config", get(config))
-        .route("/v1/tasks/{task}/round", get(round));
+    let public = Router::new().route(paths::NOTICE, get(config)).route(paths::ROUND, get(round));
     let uploads = Router::new()
-        .route("/v1/tasks/{task}/reports", post(post_reports))
-        .route("/v1/tasks/{task}/reports/{id}", put(put_report));
-    let releases = Router::new().route("/v1/tasks/{task}/releases/{round}", get(release));
+        .route(paths::REPORTS, post(post_reports))
+        .route(paths::REPORT, put(put_report));
+    let releases = Router::new().route(paths::RELEASE, get(release));
     let uploads = if shuffler.open_uploads {
         Guard::preferably(Role::Device, tokens).protect(uploads)
     } else {
@@ -85,7 +82,7 @@ async fn put_report(
 ) -> Result<StatusCode, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
     let id = report_id(&id)?;
-    let sealed = is_sealed(&kind, handle, PLAIN, SEALED)?;
+    let sealed = is_sealed(&kind, handle, MediaType::report)?;
     shuffler.within_rate(handle, 1, peer.map(|Extension(ConnectInfo(peer))| peer.ip()))?;
     let report = shuffler.decode(handle, sealed, &body).and_then(|report| {
         if report.id() == id {
@@ -104,26 +101,6 @@ async fn put_report(
     }
 }
 
-/// What became of many reports.
-#[derive(Serialize)]
-struct BulkAnswer {
-    /// Reports that count, now or before.
-    accepted: usize,
-    /// The others, by their place in the request.
-    refused: Vec<RefusedReport>,
-}
-
-/// A report that does not count.
-#[derive(Serialize)]
-struct RefusedReport {
-    /// Place in the request, from 0.
-    index: usize,
-    /// The problem's type.
-    r#type: String,
-    /// The violated rule.
-    detail: String,
-}
-
 /// Uploads up to 4096 reports, each with its length in front (u32, big-endian). The answer comes when all that count are durable.
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
@@ -133,7 +110,7 @@ async fn post_reports(
     Content(body): Content,
 ) -> Result<Json<BulkAnswer>, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
-    let sealed = is_sealed(&kind, handle, PLAIN_MANY, SEALED_MANY)?;
+    let sealed = is_sealed(&kind, handle, MediaType::reports)?;
     let parts = reports(&body)?;
     let number = parts.len();
     let peer = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
@@ -155,11 +132,9 @@ async fn post_reports(
     }
     refused.sort_by_key(|(index, _)| *index);
     let accepted = number - refused.len();
-    let refused = refused.into_iter().map(|(index, Problem { kind, detail, .. })| RefusedReport {
-        index,
-        r#type: kind.uri(),
-        detail,
-    });
+    let refused = refused
+        .into_iter()
+        .map(|(index, Problem { kind, detail, .. })| RefusedReport::new(index, kind, detail));
     Ok(Json(BulkAnswer { accepted, refused: refused.collect() }))
 }
 
@@ -193,9 +168,8 @@ async fn release(
     let store = shuffler.store.clone();
     let read = tokio::task::spawn_blocking(move || store.release(&id, round)).await;
     match read {
-        Ok(Ok(Some(SignedRelease { body, signature }))) => {
-            Ok(Signed::with(body, &signature)
-                .answer(&headers, "private, max-age=31536000, immutable"))
+        Ok(Ok(Some(release))) => {
+            Ok(Signed::from(release).answer(&headers, "private, max-age=31536000, immutable"))
         }
         Ok(Ok(None)) => {
             Err(Problem::new(Kind::Finished, "the task was closed before this round was full"))
@@ -330,9 +304,9 @@ struct Decoded {
 fn is_sealed(
     kind: &ContentType,
     handle: &TaskHandle,
-    plain: &str,
-    sealed: &str,
+    of: fn(bool) -> MediaType,
 ) -> Result<bool, Problem> {
+    let (plain, sealed) = (of(false), of(true));
     if kind.is(sealed) {
         Ok(true)
     } else if !kind.is(plain) {

@@ -31,9 +31,7 @@ use crate::{
     store::{CommitError, ShufflerStore},
     tokens::Tokens,
 };
-pub use content::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY};
 use gateway::Gateway;
-pub(crate) use gateway::{ANSWER as OHTTP_ANSWER, KEYS as OHTTP_KEYS, REQUEST as OHTTP_REQUEST};
 use group_commit::{GroupCommit, Watched};
 pub use open_tasks::{OpenTasks, Progress, Upload};
 

@@ -195,6 +195,5 @@ impl State {
 
 /// A release, signed.
 pub(super) fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
-    let signature = signing.sign(Document::Release, task, &body);
-    SignedRelease { body, signature }
+    SignedRelease::new(body, signing, Document::Release, task)
 }

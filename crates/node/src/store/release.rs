@@ -1,6 +1,7 @@
 use std::fmt;
 
-use incrowd_envelope::Signature;
+/// A release as it is served: signed once, when its batch was full.
+pub use incrowd_envelope::Signed as SignedRelease;
 use sha2::{Digest, Sha256};
 
 /// Names a release: SHA-256 of its signed body.
@@ -32,13 +33,4 @@ impl fmt::Debug for ReleaseHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ReleaseHash({self})")
     }
-}
-
-/// A release as it is served: signed once, when its batch was full.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SignedRelease {
-    /// The batch sums.
-    pub body: Vec<u8>,
-    /// The shuffler's signature of the body.
-    pub signature: Signature,
 }

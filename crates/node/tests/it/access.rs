@@ -4,10 +4,9 @@ use std::fs;
 
 use crate::common::{Place, mechanism, one_hot, plain};
 use incrowd_node::{
-    KeyRole, Keys, LimitError, Limits, Node, PLAIN, PLAIN_MANY, Role, Roles, ServiceError, Tokens,
-    Verdict,
+    KeyRole, Keys, LimitError, Limits, Node, Role, Roles, ServiceError, Tokens, Verdict,
 };
-use incrowd_protocol::{FlipProbability, MechanismConfig, Stage};
+use incrowd_protocol::{FlipProbability, MechanismConfig, MediaType, Stage};
 use reqwest::Method;
 use tempfile::TempDir;
 
@@ -51,7 +50,7 @@ const SENDERS: [Sender; 7] = [
     Sender::Of(Role::Admin),
 ];
 
-/// Every endpoint: whether it is the operator's, method, path, content type, who may pass, and the status once inside.
+/// Every endpoint, as the documentation writes it and not as the code does: whether it is the operator's, method, path, content type, who may pass, and the status once inside.
 type Endpoint = (bool, Method, String, &'static str, Door, u16);
 
 fn endpoints(task: &str) -> Vec<Endpoint> {
@@ -67,9 +66,16 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
         get("/v1/ohttp-keys", Door::Open, 200),
         get("/openapi.json", Door::Open, 200),
         get(&at("/releases/1"), bandit, 202),
-        (false, Method::PUT, report, PLAIN, device, 422),
-        (false, Method::POST, at("/reports"), PLAIN_MANY, device, 200),
-        (false, Method::POST, "/v1/gateway".into(), "message/ohttp-req", relay, 422),
+        (false, Method::PUT, report, MediaType::Report.as_str(), device, 422),
+        (false, Method::POST, at("/reports"), MediaType::Reports.as_str(), device, 200),
+        (
+            false,
+            Method::POST,
+            "/v1/gateway".into(),
+            MediaType::ObliviousRequest.as_str(),
+            relay,
+            422,
+        ),
         (true, Method::GET, "/healthz".into(), "", Door::Open, 200),
         (true, Method::GET, "/readyz".into(), "", Door::Open, 200),
         (true, Method::GET, "/metrics".into(), "", admin, 200),

@@ -7,10 +7,10 @@ use crate::common::{Place, Running, eventually, id, mechanism, plain, problem};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::{Document, Signature, verify};
 use incrowd_node::{
-    Roles, SIGNATURE,
+    Roles,
     store::{BanditStore, SqliteBanditStore, StoredModel},
 };
-use incrowd_protocol::{BatchSums, Model, Report, Task};
+use incrowd_protocol::{BatchSums, Model, Report, SIGNATURE_HEADER, Task, paths};
 use reqwest::Method;
 
 const SIZE: u32 = 6;
@@ -61,7 +61,7 @@ async fn r20_everyone_gets_the_same_signed_bytes_of_a_version() {
     assert_eq!(model.mechanism(), place.mechanism().hash());
 
     let answer = node.model("").await;
-    let (etag, signature) = (&answer.headers()["etag"], &answer.headers()[SIGNATURE]);
+    let (etag, signature) = (&answer.headers()["etag"], &answer.headers()[SIGNATURE_HEADER]);
     let signature: Signature = signature.to_str().unwrap().parse().unwrap();
     let (keys, task) = (place.task.keys(), place.task.id());
     assert!(verify(&keys.bandit, Document::Model, &task, &first, &signature).is_ok());
@@ -197,7 +197,7 @@ async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
     let shuffler = place.start(Roles::Shuffler);
     fill(&shuffler, 1).await;
     let release = shuffler.release(1).await;
-    let signature = release.headers()[SIGNATURE].clone();
+    let signature = release.headers()[SIGNATURE_HEADER].clone();
     let honest = release.bytes().await.unwrap().to_vec();
     // Somebody in between who changes one digit of one sum.
     let text = String::from_utf8(honest.clone()).unwrap();
@@ -206,11 +206,11 @@ async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
     forged[place_of_sum] = if forged[place_of_sum] == b'1' { b'2' } else { b'1' };
     let answer = move || {
         let mut headers = HeaderMap::new();
-        headers.insert(SIGNATURE, signature.clone());
+        headers.insert(SIGNATURE_HEADER, signature.clone());
         let forged = forged.clone();
         async move { (headers, forged) }
     };
-    let app = Router::new().route("/v1/tasks/{task}/releases/{round}", get(answer));
+    let app = Router::new().route(paths::RELEASE, get(answer));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let forger = tokio::spawn(async move { axum::serve(listener, app).await });

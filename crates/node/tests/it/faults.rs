@@ -8,10 +8,10 @@ use axum::{
     http::{Method, Request, header},
 };
 use incrowd_node::{
-    KeyRole, Keys, Metrics, PLAIN, PLAIN_MANY, Role, Shuffler, Tokens,
+    KeyRole, Keys, Metrics, Role, Shuffler, Tokens,
     store::{MemoryShufflerStore, SqliteShufflerStore},
 };
-use incrowd_protocol::Report;
+use incrowd_protocol::{MediaType, Report, paths};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -39,14 +39,18 @@ impl Service {
         Self { shuffler, routes, metrics }
     }
 
-    async fn ask(&self, place: &Place, request: (Method, &str, &str, Vec<u8>)) -> (u16, Value) {
+    async fn ask(
+        &self,
+        place: &Place,
+        request: (Method, &str, MediaType, Vec<u8>),
+    ) -> (u16, Value) {
         let (method, path, kind, body) = request;
         let role = if method == Method::GET { Role::Bandit } else { Role::Device };
         let request = Request::builder()
             .method(method)
-            .uri(format!("/v1/tasks/{}{path}", place.task.id()))
+            .uri(format!("{}/{}{path}", paths::TASKS, place.task.id()))
             .header(header::AUTHORIZATION, format!("Bearer {}", place.token(role)))
-            .header(header::CONTENT_TYPE, kind)
+            .header(header::CONTENT_TYPE, kind.as_str())
             .body(Body::from(body))
             .unwrap();
         let response = self.routes.clone().oneshot(request).await.unwrap();
@@ -59,14 +63,14 @@ impl Service {
     }
 
     async fn put(&self, place: &Place, report: &Report) -> u16 {
-        let path = format!("/reports/{}", hex::encode(report.id().0));
+        let path = format!("/reports/{}", report.id());
         let body = report.encode(place.mechanism()).unwrap();
-        self.ask(place, (Method::PUT, &path, PLAIN, body)).await.0
+        self.ask(place, (Method::PUT, &path, MediaType::Report, body)).await.0
     }
 
     async fn bulk(&self, place: &Place, reports: &[Report]) -> (u16, Value) {
         let body = joined(reports.iter().map(|report| report.encode(place.mechanism()).unwrap()));
-        self.ask(place, (Method::POST, "/reports", PLAIN_MANY, body)).await
+        self.ask(place, (Method::POST, "/reports", MediaType::Reports, body)).await
     }
 
     fn outcomes(&self, place: &Place, outcome: &str) -> u32 {
@@ -111,7 +115,7 @@ async fn r3_r5_r25_after_a_failed_or_unknown_commit_a_retry_is_answered_correctl
         let (status, answer) = service.bulk(&place, &group).await;
         assert_eq!((status, &answer["accepted"]), (200, &Value::from(3)));
         let (status, release) =
-            service.ask(&place, (Method::GET, "/releases/1", "", Vec::new())).await;
+            service.ask(&place, (Method::GET, "/releases/1", MediaType::Json, Vec::new())).await;
         assert_eq!(status, 200);
         let body = serde_json::to_vec(&release).unwrap();
         assert_eq!(sums(&body), hot(place.mechanism(), 0..5));

@@ -15,8 +15,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bhttp::{Message, Mode};
-use incrowd_node::{ConfigError, PLAIN, Relay, Role, Roles, SEALED, ServiceError, TlsConfig};
-use incrowd_protocol::Report;
+use incrowd_node::{ConfigError, Relay, Role, Roles, ServiceError, TlsConfig};
+use incrowd_protocol::{MediaType, Report, paths};
+use incrowd_transport::{Trust, client_config};
 use ohttp::ClientRequest;
 use reqwest::Client;
 
@@ -41,10 +42,10 @@ fn inner(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec
 async fn carried(client: &Client, relay: &str, keys: &[u8], inner: &[u8]) -> (u16, Message) {
     let (request, answer) =
         ClientRequest::from_encoded_config_list(keys).unwrap().encapsulate(inner).unwrap();
-    let post = client.post(relay).header("content-type", "message/ohttp-req");
+    let post = client.post(relay).header("content-type", MediaType::ObliviousRequest.as_str());
     let outer = post.body(request).send().await.unwrap();
     assert_eq!(outer.status(), 200);
-    assert_eq!(outer.headers()["content-type"], "message/ohttp-res");
+    assert_eq!(outer.headers()["content-type"], MediaType::ObliviousAnswer.as_str());
     let opened = answer.decapsulate(&outer.bytes().await.unwrap()).unwrap();
     let message = Message::read_bhttp(&mut Cursor::new(opened)).unwrap();
     (message.control().status().unwrap().code(), message)
@@ -52,9 +53,10 @@ async fn carried(client: &Client, relay: &str, keys: &[u8], inner: &[u8]) -> (u1
 
 /// The inner request of an upload.
 async fn upload(node: &Running, report: &Report) -> Vec<u8> {
-    let path = format!("/v1/tasks/{}/reports/{}", node.task.id(), hex::encode(report.id().0));
+    let path = paths::report(&node.task.id(), report.id());
     let token = format!("Bearer {}", node.token(Role::Device));
-    let headers = [("content-type", SEALED), ("authorization", token.as_str())];
+    let headers =
+        [("content-type", MediaType::SealedReport.as_str()), ("authorization", token.as_str())];
     inner("PUT", &path, &headers, &node.seal(report).await)
 }
 
@@ -67,10 +69,14 @@ async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
     let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
     let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
     let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
-    let keys = client.get(format!("{url}ohttp-keys")).send().await.unwrap();
-    assert_eq!(keys.headers()["content-type"], "application/ohttp-keys");
+    let keys = client
+        .get(format!("{}{}", url.trim_end_matches('/'), paths::RELAY_KEYS))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(keys.headers()["content-type"], MediaType::ObliviousKeys.as_str());
     let keys = keys.bytes().await.unwrap();
-    let own = client.get(format!("{}/v1/ohttp-keys", node.base)).send().await.unwrap();
+    let own = client.get(format!("{}{}", node.base, paths::GATEWAY_KEYS)).send().await.unwrap();
     assert_eq!(own.bytes().await.unwrap(), keys);
     let signed = node.notice().await.gateway_keys.unwrap();
     assert_eq!(hex::decode(signed).unwrap(), keys, "and the signed notice has them");
@@ -102,13 +108,13 @@ async fn r22_inner_requests_need_the_same_tokens_and_get_the_same_answers() {
     let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
     let ask = async |method: &str, path: &str, role: Option<Role>, body: &[u8]| {
         let token = role.map(|role| format!("Bearer {}", place.token(role)));
-        let mut headers = vec![("content-type", PLAIN)];
+        let mut headers = vec![("content-type", MediaType::Report.as_str())];
         headers.extend(token.as_deref().map(|token| ("authorization", token)));
         carried(&client, &url, &keys, &inner(method, path, &headers, body)).await
     };
-    let task = format!("/v1/tasks/{}", place.task.id());
+    let notice = paths::notice(&place.task.id());
     let report = one_hot(place.mechanism(), 1, 0);
-    let path = format!("{task}/reports/{}", hex::encode(report.id().0));
+    let path = paths::report(&place.task.id(), report.id());
     let bytes = report.encode(place.mechanism()).unwrap();
     for (role, status) in
         [(None, 401), (Some(Role::Relay), 403), (Some(Role::Bandit), 403), (Some(Role::Admin), 403)]
@@ -118,24 +124,27 @@ async fn r22_inner_requests_need_the_same_tokens_and_get_the_same_answers() {
     assert_eq!(node.filled().await, (Some(1), Some(0)), "the relay's token is not the inner one");
     let (status, message) = ask("PUT", &path, Some(Role::Device), b"nonsense").await;
     assert_eq!(status, 422);
-    assert_eq!(message.header().get(b"content-type").unwrap(), b"application/problem+json");
+    assert_eq!(
+        message.header().get(b"content-type").unwrap(),
+        MediaType::Problem.as_str().as_bytes()
+    );
     assert_eq!(ask("PUT", &path, Some(Role::Device), &bytes).await.0, 204);
 
-    let (status, message) = ask("GET", &format!("{task}/config"), None, b"").await;
+    let (status, message) = ask("GET", &notice, None, b"").await;
     assert_eq!(status, 200);
     let outside = node.ask(reqwest::Method::GET, "/config").send().await.unwrap();
     assert_eq!(message.header().get(b"etag").unwrap(), outside.headers()["etag"].as_bytes());
     assert_eq!(message.content(), &outside.bytes().await.unwrap()[..]);
-    for path in ["/v1/tasks", "/v1/gateway", "/metrics", "/v1/ohttp-keys"] {
+    for path in [paths::TASKS, paths::GATEWAY, "/metrics", paths::GATEWAY_KEYS] {
         let (status, message) = ask("GET", path, Some(Role::Admin), b"").await;
         assert_eq!(status, 404, "{path} is not reached from inside");
         let kind = message.header().get(b"content-type");
-        assert_eq!(kind, Some(b"application/problem+json".as_slice()), "{path}");
+        assert_eq!(kind, Some(MediaType::Problem.as_str().as_bytes()), "{path}");
     }
-    let (status, message) = ask("DELETE", &format!("{task}/config"), None, b"").await;
+    let (status, message) = ask("DELETE", &notice, None, b"").await;
     assert_eq!(status, 405);
     let kind = message.header().get(b"content-type");
-    assert_eq!(kind, Some(b"application/problem+json".as_slice()));
+    assert_eq!(kind, Some(MediaType::Problem.as_str().as_bytes()));
     relay.stop().await;
     node.stop().await;
 }
@@ -145,11 +154,11 @@ async fn what_is_not_encapsulated_to_the_gateway_is_refused() {
     let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     let node = place.start(Roles::Shuffler);
     let post = async |kind: &str, body: Vec<u8>| {
-        let post = node.client.post(format!("{}/v1/gateway", node.base));
+        let post = node.client.post(format!("{}{}", node.base, paths::GATEWAY));
         let post = post.bearer_auth(place.token(Role::Relay)).header("content-type", kind);
         post.body(body).send().await.unwrap()
     };
-    let kind = "message/ohttp-req";
+    let kind = MediaType::ObliviousRequest.as_str();
     let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
     let good = upload(&node, &one_hot(place.mechanism(), 1, 0)).await;
     let encapsulate = |inner: &[u8]| {
@@ -184,7 +193,8 @@ async fn what_is_not_encapsulated_to_the_gateway_is_refused() {
     place.config.shuffler.gateway = false;
     let node = place.start(Roles::Shuffler);
     assert_eq!(node.notice().await.gateway_keys, None);
-    let keys = node.client.get(format!("{}/v1/ohttp-keys", node.base)).send().await.unwrap();
+    let keys =
+        node.client.get(format!("{}{}", node.base, paths::GATEWAY_KEYS)).send().await.unwrap();
     assert_eq!(problem(keys).await.0, 404, "a gateway that is switched off");
     node.stop().await;
 }
@@ -200,7 +210,8 @@ async fn note(
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()));
     seen.lock().unwrap().push((peer, headers.collect()));
-    ([("content-type", "message/ohttp-res"), ("x-of-the-gateway", "1")], "answer").into_response()
+    ([("content-type", MediaType::ObliviousAnswer.as_str()), ("x-of-the-gateway", "1")], "answer")
+        .into_response()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,13 +230,14 @@ async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
     let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
     let url = format!("http://{}/", relay.address());
     let client = Client::builder()
+        .tls_backend_preconfigured(client_config(&Trust::Nobody).unwrap())
         .user_agent("marker-agent")
         .local_address(std::net::IpAddr::from([127, 66, 77, 88]))
         .build()
         .unwrap();
     let answer = client
         .post(&url)
-        .header("content-type", "message/ohttp-req")
+        .header("content-type", MediaType::ObliviousRequest.as_str())
         .header("cookie", "marker-cookie")
         .header("x-forwarded-for", "203.0.113.77")
         .header("forwarded", "for=203.0.113.77")
@@ -254,7 +266,12 @@ async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
     assert_eq!(problem(wrong.unwrap()).await, (415, "unsupported-type".into()));
     drop(stop);
     running.await.unwrap().unwrap();
-    let gone = client.post(&url).header("content-type", "message/ohttp-req").body("x").send().await;
+    let gone = client
+        .post(&url)
+        .header("content-type", MediaType::ObliviousRequest.as_str())
+        .body("x")
+        .send()
+        .await;
     assert_eq!(problem(gone.unwrap()).await, (502, "bad-gateway".into()));
     relay.stop().await;
 }
@@ -270,7 +287,7 @@ async fn r22_a_relay_with_a_wrong_token_carries_nothing() {
         let inner = upload(&node, &one_hot(place.mechanism(), 1, 0)).await;
         let request = ClientRequest::from_encoded_config_list(&keys).unwrap();
         let post = node.client.post(format!("http://{}/", relay.address()));
-        let post = post.header("content-type", "message/ohttp-req");
+        let post = post.header("content-type", MediaType::ObliviousRequest.as_str());
         let answer = post.body(request.encapsulate(&inner).unwrap().0).send().await.unwrap();
         assert_eq!(problem(answer).await, (502, "bad-gateway".into()));
         relay.stop().await;
@@ -301,7 +318,7 @@ async fn tls_carries_everything_from_device_to_model() {
     // The node's own collector came over TLS too.
     node.model_of(1).await;
     assert_eq!(node.status().await.absorbed, Some(1));
-    let strangers = incrowd_node::http_client(None).unwrap();
+    let strangers = incrowd_transport::client(&Trust::System).unwrap();
     assert!(strangers.get(format!("{}/openapi.json", node.base)).send().await.is_err());
     let plain = format!("http://{}/openapi.json", node.node.address());
     assert!(strangers.get(plain).send().await.is_err(), "no plain HTTP on a listener with TLS");

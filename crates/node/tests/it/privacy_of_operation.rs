@@ -9,7 +9,9 @@ use std::{
 };
 
 use crate::common::{Place, Running, contains, id, mechanism, one_hot, plain};
-use incrowd_node::{LogFormat, PLAIN, Role, Roles};
+use incrowd_node::{LogFormat, Role, Roles};
+use incrowd_protocol::MediaType;
+use incrowd_transport::{Trust, client_config};
 use reqwest::Method;
 use tempfile::TempDir;
 
@@ -31,6 +33,7 @@ fn recognisable() -> reqwest::Client {
     headers.insert("forwarded", "for=203.0.113.77".parse().unwrap());
     headers.insert("referer", "https://marker-referer-51be.example/".parse().unwrap());
     reqwest::Client::builder()
+        .tls_backend_preconfigured(client_config(&Trust::Nobody).unwrap())
         .user_agent("marker-agent-9f3c")
         .default_headers(headers)
         .local_address(IpAddr::from(ADDRESS))
@@ -48,7 +51,8 @@ async fn use_it(node: &Running) {
     }
     let more = [one_hot(node.mechanism(), 1, 7), one_hot(node.mechanism(), 3, 4)];
     assert_eq!(node.bulk(&more).await.0, 1);
-    let bad = node.upload(id(9), PLAIN, b"marker-path-c0de".to_vec()).send().await.unwrap();
+    let bad =
+        node.upload(id(9), MediaType::Report, b"marker-path-c0de".to_vec()).send().await.unwrap();
     assert_eq!(bad.status(), 422);
     let lost = node.ask(Method::GET, "/marker-path-c0de").send().await.unwrap();
     assert_eq!(lost.status(), 404);

@@ -15,20 +15,21 @@ use crate::common::{
     Place, Running, eventually, hot, id, mechanism, metric, one_hot, plain, problem, sums,
 };
 use incrowd_node::{
-    PLAIN, Role, Roles,
+    Role, Roles,
     store::{BanditStore, ShufflerStore, SqliteBanditStore, SqliteShufflerStore},
 };
-use incrowd_protocol::Report;
+use incrowd_protocol::{MediaType, Report, paths};
+use incrowd_transport::{Trust, client_config};
 use reqwest::{Method, Response};
 use tempfile::TempDir;
 
 /// The head of an upload, without the empty line.
 fn head(node: &Running, more: &str) -> String {
     format!(
-        "PUT /v1/tasks/{}/reports/{} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {}\r\ncontent-type: {PLAIN}\r\n{more}",
-        node.task.id(),
-        hex::encode(id(0).0),
+        "PUT {} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {}\r\ncontent-type: {}\r\n{more}",
+        paths::report(&node.task.id(), id(0)),
         node.token(Role::Device),
+        MediaType::Report,
     )
 }
 
@@ -54,7 +55,7 @@ fn answer(mut stream: &TcpStream) -> String {
 
 fn is_problem(answer: &str, status: u16, name: &str) -> bool {
     answer.starts_with(&format!("HTTP/1.1 {status} "))
-        && answer.contains("application/problem+json")
+        && answer.contains(MediaType::Problem.as_str())
         && answer.contains(&format!("problems.md#{name}\""))
 }
 
@@ -83,7 +84,7 @@ async fn r21_a_body_that_is_too_large_is_refused_before_it_is_read() {
     }
     assert!(is_problem(&answer(&chunked), 413, "too-large"), "chunked");
 
-    let fits = node.upload(id(0), PLAIN, vec![1; 4096]).send().await.unwrap();
+    let fits = node.upload(id(0), MediaType::Report, vec![1; 4096]).send().await.unwrap();
     assert_eq!(problem(fits).await.0, 422, "exactly the limit is read");
     assert_eq!(node.filled().await, (Some(1), Some(0)));
     node.stop().await;
@@ -249,7 +250,7 @@ async fn r23_a_flood_is_limited_and_visible() {
     assert!(counted >= 5 && limited > 10, "{counted} counted, {limited} limited");
     let bulk: Vec<Vec<u8>> =
         reports[..6].iter().map(|report| report.encode(place.mechanism()).unwrap()).collect();
-    let answer = node.post(incrowd_node::PLAIN_MANY, crate::common::joined(bulk)).await;
+    let answer = node.post(MediaType::Reports, crate::common::joined(bulk)).await;
     assert_eq!(problem(answer).await, (429, "rate-limited".into()), "more at once than a second's");
     assert_eq!(node.filled().await, (Some(1), Some(counted)));
     let name =
@@ -266,9 +267,10 @@ async fn r23_one_flooding_address_takes_nothing_from_the_others() {
     place.config.http.reports_per_second_per_peer = 5;
     let mut node = place.start(Roles::Shuffler);
     let from = |last: u8| {
-        let client =
-            reqwest::Client::builder().local_address(std::net::IpAddr::from([127, 0, 0, last]));
-        client.build()
+        reqwest::Client::builder()
+            .tls_backend_preconfigured(client_config(&Trust::Nobody).unwrap())
+            .local_address(std::net::IpAddr::from([127, 0, 0, last]))
+            .build()
     };
     node.client = from(2).unwrap();
     let mut limited = 0;

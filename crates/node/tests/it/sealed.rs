@@ -4,8 +4,8 @@ use crate::common::{
     Place, hot, id, joined, mechanism, one_hot, outcomes, plain, problem, sealed, sums,
 };
 use incrowd_envelope::{SealedHeader, seal};
-use incrowd_node::{KeyRole, Keys, PLAIN, PLAIN_MANY, Roles, SEALED, SEALED_MANY};
-use incrowd_protocol::{KeyState, Task};
+use incrowd_node::{KeyRole, Keys, Roles};
+use incrowd_protocol::{KeyState, MediaType, Task};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r17_a_task_takes_sealed_reports_and_plain_ones_only_when_its_policy_says_so() {
@@ -14,14 +14,14 @@ async fn r17_a_task_takes_sealed_reports_and_plain_ones_only_when_its_policy_say
     let report = one_hot(place.mechanism(), 1, 0);
     assert_eq!(problem(node.put(&report).await).await, (415, "sealed-only".into()));
     let bytes = report.encode(place.mechanism()).unwrap();
-    let answer = node.post(PLAIN_MANY, joined([bytes])).await;
+    let answer = node.post(MediaType::Reports, joined([bytes])).await;
     assert_eq!(problem(answer).await, (415, "sealed-only".into()));
     assert_eq!(node.filled().await, (Some(1), Some(0)));
     assert_eq!(node.put_sealed(&report).await.status(), 204);
     assert_eq!(node.put_sealed(&report).await.status(), 204, "a retry, sealed anew");
     let second = node.seal(&one_hot(place.mechanism(), 1, 1)).await;
     let again = node.seal(&report).await;
-    let answer = node.post(SEALED_MANY, joined([again, second])).await;
+    let answer = node.post(MediaType::SealedReports, joined([again, second])).await;
     assert_eq!(outcomes(answer).await, (2, vec![]));
     assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), 0..2));
     node.stop().await;
@@ -47,7 +47,8 @@ async fn r17_any_flipped_bit_is_refused_and_counts_nowhere() {
             bytes
         })
         .collect();
-    let (accepted, refused) = outcomes(node.post(SEALED_MANY, joined(&flipped)).await).await;
+    let (accepted, refused) =
+        outcomes(node.post(MediaType::SealedReports, joined(&flipped)).await).await;
     assert_eq!((accepted, refused.len()), (0, flipped.len()));
     let kind = |bit: usize| refused[bit].1.as_str();
     assert_eq!(kind(0), "invalid-report", "the version");
@@ -55,15 +56,19 @@ async fn r17_any_flipped_bit_is_refused_and_counts_nowhere() {
     assert!((16..good.len() * 8).all(|bit| kind(bit) == "cannot-open"), "everything else");
     for byte in (0..good.len()).step_by(7) {
         let body = flipped[byte * 8 + byte % 8].clone();
-        let answer = node.upload(report.id(), SEALED, body).send().await.unwrap();
+        let answer = node.upload(report.id(), MediaType::SealedReport, body).send().await.unwrap();
         assert_eq!(problem(answer).await.0, 422, "byte {byte}");
     }
     for cut in [0, 21, 53, 69, good.len() - 1] {
-        let answer = node.upload(report.id(), SEALED, good[..cut].to_vec()).send().await.unwrap();
+        let answer = node
+            .upload(report.id(), MediaType::SealedReport, good[..cut].to_vec())
+            .send()
+            .await
+            .unwrap();
         assert_eq!(problem(answer).await.0, 422, "{cut} bytes");
     }
     assert_eq!(node.filled().await, (Some(1), Some(0)));
-    let answer = node.upload(report.id(), SEALED, good).send().await.unwrap();
+    let answer = node.upload(report.id(), MediaType::SealedReport, good).send().await.unwrap();
     assert_eq!(answer.status(), 204);
     node.stop().await;
 }
@@ -74,7 +79,7 @@ async fn r17_a_sealed_report_is_bound_to_its_id_round_and_task() {
     let node = place.start(Roles::Shuffler);
     let report = one_hot(place.mechanism(), 1, 0);
     let sealed = node.seal(&report).await;
-    let elsewhere = node.upload(id(1), SEALED, sealed).send().await.unwrap();
+    let elsewhere = node.upload(id(1), MediaType::SealedReport, sealed).send().await.unwrap();
     assert_eq!(problem(elsewhere).await, (422, "other-id".into()), "the path has another id");
 
     let notice = node.notice().await;
@@ -84,7 +89,7 @@ async fn r17_a_sealed_report_is_bound_to_its_id_round_and_task() {
     let send = async |sealed: Vec<u8>, path| {
         let header = SealedHeader::decode(&sealed).unwrap();
         let path = if path { header.id } else { report.id() };
-        problem(node.upload(path, SEALED, sealed).send().await.unwrap()).await
+        problem(node.upload(path, MediaType::SealedReport, sealed).send().await.unwrap()).await
     };
     let other_id = || seal(&task, key, 1, id(1), &bytes).unwrap();
     assert_eq!(send(other_id(), true).await, (422, "other-id".into()));
@@ -100,9 +105,10 @@ async fn r17_a_sealed_report_is_bound_to_its_id_round_and_task() {
     assert_eq!(send(other_task, true).await, (422, "cannot-open".into()));
     let noise = seal(&task, key, 1, report.id(), b"sealed well, but no report").unwrap();
     assert_eq!(send(noise, true).await, (422, "invalid-report".into()));
-    let plain = node.upload(report.id(), SEALED, bytes.clone()).send().await.unwrap();
+    let plain =
+        node.upload(report.id(), MediaType::SealedReport, bytes.clone()).send().await.unwrap();
     assert_eq!(problem(plain).await.0, 422, "not sealed at all");
-    let typed = node.upload(report.id(), PLAIN, bytes).send().await.unwrap();
+    let typed = node.upload(report.id(), MediaType::Report, bytes).send().await.unwrap();
     assert_eq!(problem(typed).await.0, 415);
     assert_eq!(node.filled().await, (Some(1), Some(0)));
     node.stop().await;
@@ -126,7 +132,7 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
         let key = notice.sealing_keys.iter().find(|key| key.id == number).unwrap();
         let bytes = report.encode(place.mechanism()).unwrap();
         let sealed = seal(&place.task.id(), key, 1, report.id(), &bytes).unwrap();
-        node.upload(report.id(), SEALED, sealed).send().await.unwrap()
+        node.upload(report.id(), MediaType::SealedReport, sealed).send().await.unwrap()
     };
     let (active, pending, expired) = (KeyState::Active, KeyState::Pending, KeyState::Expired);
     assert_eq!(states().await, [(1, active)]);
@@ -147,7 +153,8 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     assert_eq!(states().await, [(1, active), (2, active)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 2);
     assert_eq!(to(2, &report()).await.status(), 204);
-    let answer = node.upload(on_its_way.id(), SEALED, early.clone()).send().await.unwrap();
+    let answer =
+        node.upload(on_its_way.id(), MediaType::SealedReport, early.clone()).send().await.unwrap();
     assert_eq!(answer.status(), 204, "what was on its way still opens");
     assert_eq!(node.filled().await, (Some(1), Some(4)));
 
@@ -164,7 +171,7 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     node.stop().await;
 
     let node = place.start(Roles::Shuffler);
-    let retry = node.upload(on_its_way.id(), SEALED, early).send().await.unwrap();
+    let retry = node.upload(on_its_way.id(), MediaType::SealedReport, early).send().await.unwrap();
     assert_eq!(problem(retry).await, (422, "unknown-key".into()), "also after a restart");
     assert_eq!(node.filled().await, (Some(1), Some(5)));
     node.stop().await;

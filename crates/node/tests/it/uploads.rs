@@ -7,8 +7,8 @@ use crate::common::{
     Place, eventually, hot, id, joined, mechanism, metric, one_hot, outcomes, plain, problem, sums,
 };
 use incrowd_device::Device;
-use incrowd_node::{PLAIN, PLAIN_MANY, Role, Roles};
-use incrowd_protocol::{BULK_LIMIT, Report, coordinates};
+use incrowd_node::{Role, Roles};
+use incrowd_protocol::{BULK_LIMIT, MediaType, Report, coordinates, paths};
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use reqwest::{Method, StatusCode};
@@ -232,10 +232,10 @@ async fn r5_an_upload_that_is_open_when_the_service_stops_is_answered_and_durabl
     let body = report.encode(place.mechanism()).unwrap();
     let mut stream = std::net::TcpStream::connect(node.node.address()).unwrap();
     let head = format!(
-        "PUT /v1/tasks/{}/reports/{} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {}\r\ncontent-type: {PLAIN}\r\ncontent-length: {}\r\n\r\n",
-        place.task.id(),
-        hex::encode(report.id().0),
+        "PUT {} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n\r\n",
+        paths::report(&place.task.id(), report.id()),
         place.token(Role::Device),
+        MediaType::Report,
         body.len(),
     );
     stream.write_all(&[head.as_bytes(), &body[..5]].concat()).unwrap();
@@ -300,12 +300,12 @@ async fn r8_what_is_no_report_of_the_task_counts_nowhere() {
         ("nothing", Vec::new()),
     ];
     for (what, body) in &bad {
-        let answer = node.upload(good.id(), PLAIN, body.clone()).send().await.unwrap();
+        let answer = node.upload(good.id(), MediaType::Report, body.clone()).send().await.unwrap();
         assert_eq!(problem(answer).await, (422, "invalid-report".into()), "{what}");
     }
-    let elsewhere = node.upload(id(9), PLAIN, bytes.clone()).send().await.unwrap();
+    let elsewhere = node.upload(id(9), MediaType::Report, bytes.clone()).send().await.unwrap();
     assert_eq!(problem(elsewhere).await, (422, "other-id".into()));
-    let answer = node.post(PLAIN_MANY, joined(bad.iter().map(|(_, body)| body))).await;
+    let answer = node.post(MediaType::Reports, joined(bad.iter().map(|(_, body)| body))).await;
     let (accepted, refused) = outcomes(answer).await;
     assert_eq!((accepted, refused.len()), (0, bad.len()));
     assert_eq!(node.filled().await, (Some(1), Some(0)));
@@ -313,10 +313,10 @@ async fn r8_what_is_no_report_of_the_task_counts_nowhere() {
     assert_eq!(node.filled().await, (Some(1), Some(1)));
     for path in ["/reports/xyz", "/reports/A5A5A5A5A5A5A5A5A5A5A5A5A5A5A5A5", "/reports/00"] {
         let answer = node.ask(Method::PUT, path).bearer_auth(node.token(Role::Device));
-        let answer = answer.header("content-type", PLAIN).body(bytes.clone());
+        let answer = answer.header("content-type", MediaType::Report.as_str()).body(bytes.clone());
         assert_eq!(problem(answer.send().await.unwrap()).await.0, 404, "{path}");
     }
-    let typed = node.upload(good.id(), "application/json", bytes).send().await.unwrap();
+    let typed = node.upload(good.id(), MediaType::Json, bytes).send().await.unwrap();
     assert_eq!(problem(typed).await, (415, "unsupported-type".into()));
     node.stop().await;
 }
@@ -339,19 +339,19 @@ async fn bulk_says_which_reports_do_not_count_and_why() {
         encode(report(1, 5)),
         encode(report(2, 6)),
     ]);
-    let (accepted, refused) = outcomes(node.post(PLAIN_MANY, body).await).await;
+    let (accepted, refused) = outcomes(node.post(MediaType::Reports, body).await).await;
     let names = [(1, "invalid-report"), (2, "early"), (7, "late")];
     assert_eq!(refused, names.map(|(index, name)| (index, name.to_owned())));
     assert_eq!(accepted, 6);
     assert_eq!(sums(&node.released(1).await), hot(node.mechanism(), [0, 2, 3, 4]));
     assert_eq!(node.filled().await, (Some(2), Some(1)));
-    assert_eq!(outcomes(node.post(PLAIN_MANY, Vec::new()).await).await, (0, vec![]));
+    assert_eq!(outcomes(node.post(MediaType::Reports, Vec::new()).await).await, (0, vec![]));
     for broken in [vec![0, 0, 0], vec![0, 0, 0, 9, 1], vec![0xff; 8]] {
-        let answer = node.post(PLAIN_MANY, broken).await;
+        let answer = node.post(MediaType::Reports, broken).await;
         assert_eq!(problem(answer).await, (400, "bad-request".into()));
     }
     let many = joined(vec![[0u8; 0]; BULK_LIMIT + 1]);
-    assert_eq!(problem(node.post(PLAIN_MANY, many).await).await, (413, "too-large".into()));
+    assert_eq!(problem(node.post(MediaType::Reports, many).await).await, (413, "too-large".into()));
     node.stop().await;
 }
 

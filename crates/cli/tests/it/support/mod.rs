@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 use std::{
+    cell::RefCell,
+    collections::HashMap,
     fs::{self, OpenOptions},
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
@@ -12,11 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use incrowd_envelope::{Document, Signature, seal, verify};
-use incrowd_node::{PLAIN, PLAIN_MANY, SEALED, SEALED_MANY, SIGNATURE, http_client};
-use incrowd_protocol::{Report, ReportId, RoundNotice, Task, TaskNotice, VerificationKey};
-use reqwest::{Method, header::HeaderMap};
-use serde_json::Value;
+use incrowd_envelope::{Document, Signed, seal};
+use incrowd_protocol::{
+    BulkAnswer, MediaType, Report, ReportId, SIGNATURE_HEADER, Task, TaskNotice, VerificationKey,
+    paths, push_report,
+};
+use incrowd_transport::{Address, Http, Method, Request, TransportError, Trust, documents};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -126,29 +129,37 @@ impl Drop for Service {
     }
 }
 
-/// An answer over HTTP.
-pub struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Vec<u8>,
+/// An answer over HTTP, whatever its status.
+pub struct Answer(incrowd_transport::Answer);
+
+impl std::ops::Deref for Answer {
+    type Target = incrowd_transport::Answer;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    /// What became of many reports.
+    pub fn bulk(&self) -> BulkAnswer {
+        assert_eq!(self.status, 200, "{self}");
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 
     /// The kind of a problem.
-    pub fn problem(&self) -> String {
-        let kind = self.json()["type"].as_str().unwrap_or_else(|| panic!("{self}")).to_owned();
-        kind.rsplit('#').next().unwrap_or_default().to_owned()
+    pub fn problem(&self) -> &'static str {
+        self.0.problem().unwrap_or_else(|| panic!("{self}")).kind.name()
+    }
+
+    /// The document, whose signature is not checked yet.
+    fn document(&self) -> Signed {
+        let signature = self.header(SIGNATURE_HEADER).unwrap_or_else(|| panic!("{self}"));
+        Signed { body: self.body.clone(), signature: signature.parse().unwrap() }
     }
 
     /// The body, if it is a document that was signed with this key.
     pub fn signed(&self, key: &VerificationKey, document: Document, task: &Task) -> &[u8] {
-        let signature = self.headers.get(SIGNATURE).unwrap_or_else(|| panic!("{self}"));
-        let signature: Signature = signature.to_str().unwrap().parse().unwrap();
-        verify(key, document, &task.id(), &self.body, &signature).unwrap();
+        self.document().verify(key, document, &task.id()).unwrap();
         &self.body
     }
 }
@@ -159,16 +170,17 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// Whoever talks to a service.
+/// Whoever talks to services.
 pub struct Caller {
     runtime: Runtime,
-    client: reqwest::Client,
+    /// By base address.
+    servers: RefCell<HashMap<String, Http>>,
 }
 
 impl Caller {
     pub fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        Self { runtime, client: http_client(None).unwrap() }
+        Self { runtime, servers: RefCell::default() }
     }
 
     /// An answer, or the connection broke.
@@ -177,23 +189,26 @@ impl Caller {
         method: Method,
         url: &str,
         token: Option<&str>,
-        body: Option<(&str, &[u8])>,
-    ) -> Result<Answer, reqwest::Error> {
-        self.runtime.block_on(async {
-            let mut request = self.client.request(method, url);
-            if let Some(token) = token {
-                request = request.bearer_auth(token);
-            }
-            if let Some((kind, body)) = body {
-                request = request.header("content-type", kind).body(body.to_vec());
-            }
-            let answer = request.send().await?;
-            let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-            Ok(Answer { status, headers, body: answer.bytes().await?.to_vec() })
-        })
+        body: Option<(MediaType, &[u8])>,
+    ) -> Result<Answer, TransportError> {
+        let end_of_base = url.match_indices('/').nth(2).unwrap().0;
+        let (base, path) = url.split_at(end_of_base);
+        let new = || {
+            let address = Address::new(base, "service", false).unwrap();
+            Http::new(address, &Trust::Nobody).unwrap()
+        };
+        let http = self.servers.borrow_mut().entry(base.to_owned()).or_insert_with(new).clone();
+        let mut request = Request::new(method, path).limit(16 << 20);
+        if let Some(token) = token {
+            request = request.token(token)?;
+        }
+        if let Some((kind, body)) = body {
+            request = request.body(kind, body.to_vec());
+        }
+        self.runtime.block_on(http.send(request)).map(Answer)
     }
 
-    pub fn get(&self, url: &str, token: Option<&str>) -> Result<Answer, reqwest::Error> {
+    pub fn get(&self, url: &str, token: Option<&str>) -> Result<Answer, TransportError> {
         self.ask(Method::GET, url, token, None)
     }
 }
@@ -273,7 +288,7 @@ impl Site {
 
     /// An address below the task's path.
     pub fn at(&self, base: &str, path: &str) -> String {
-        format!("{base}/v1/tasks/{}/{path}", self.task.id())
+        format!("{base}{}/{}/{path}", paths::TASKS, self.task.id())
     }
 
     /// A report that has one coordinate set, with an id that follows from it.
@@ -298,15 +313,11 @@ impl Site {
 
     /// The number of the round being filled; nothing when the task is over.
     pub fn round(&self, answer: &Answer) -> Option<u32> {
-        let bytes = answer.signed(&self.task.keys().shuffler, Document::Round, &self.task);
-        let notice: RoundNotice = serde_json::from_slice(bytes).unwrap();
-        let round = notice.check(self.task.id(), self.task.mechanism()).unwrap();
-        round.map(|round| round.number)
+        documents::round(&answer.document(), &self.task).unwrap().map(|round| round.number)
     }
 
     pub fn notice(&self, answer: &Answer) -> TaskNotice {
-        let bytes = answer.signed(&self.task.keys().shuffler, Document::Notice, &self.task);
-        serde_json::from_slice(bytes).unwrap()
+        documents::notice(&answer.document(), &self.task.id()).unwrap()
     }
 }
 
@@ -345,11 +356,10 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    pub fn put(&self, caller: &Caller, site: &Site, base: &str) -> Result<Answer, reqwest::Error> {
-        let kind = if self.sealed { SEALED } else { PLAIN };
-        let id = hex::encode(self.id.0);
-        let url = site.at(base, &format!("reports/{id}"));
-        caller.ask(Method::PUT, &url, Some(&site.token("device")), Some((kind, &self.bytes)))
+    pub fn put(&self, caller: &Caller, site: &Site, base: &str) -> Result<Answer, TransportError> {
+        let url = format!("{base}{}", paths::report(&site.task.id(), self.id));
+        let body = (MediaType::report(self.sealed), self.bytes.as_slice());
+        caller.ask(Method::PUT, &url, Some(&site.token("device")), Some(body))
     }
 }
 
@@ -359,15 +369,12 @@ pub fn post(
     caller: &Caller,
     site: &Site,
     base: &str,
-) -> Result<Answer, reqwest::Error> {
+) -> Result<Answer, TransportError> {
     let sealed = parcels.iter().all(|parcel| parcel.sealed);
     assert!(sealed || parcels.iter().all(|parcel| !parcel.sealed));
-    let kind = if sealed { SEALED_MANY } else { PLAIN_MANY };
     let mut body = Vec::new();
-    for parcel in parcels {
-        body.extend_from_slice(&(parcel.bytes.len() as u32).to_be_bytes());
-        body.extend_from_slice(&parcel.bytes);
-    }
-    let url = site.at(base, "reports");
-    caller.ask(Method::POST, &url, Some(&site.token("device")), Some((kind, &body)))
+    parcels.iter().for_each(|parcel| push_report(&mut body, &parcel.bytes));
+    let url = format!("{base}{}", paths::reports(&site.task.id()));
+    let body = (MediaType::reports(sealed), body.as_slice());
+    caller.ask(Method::POST, &url, Some(&site.token("device")), Some(body))
 }

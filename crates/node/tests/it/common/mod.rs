@@ -5,18 +5,18 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
-use incrowd_envelope::{Document, Signature, SigningKey, seal, verify};
+use incrowd_envelope::{Document, Signed, SigningKey, seal};
 use incrowd_node::{
-    Files, KeyRole, Keys, Limits, Node, NodeConfig, PLAIN, PLAIN_MANY, Role, Roles, SEALED,
-    SIGNATURE, ServiceError, StoreError, TaskStatus, Tokens,
+    Files, KeyRole, Keys, Limits, Node, NodeConfig, Role, Roles, ServiceError, StoreError,
+    TaskStatus, Tokens,
 };
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Learner, LearnerConfig, Mechanism, MechanismConfig, Policy,
-    PolicyConfig, Report, ReportId, RoundNotice, Stage, Task, TaskConfig, TaskNotice, UpdateRule,
-    VerificationKeys,
+    BatchSums, BulkAnswer, FlipProbability, Learner, LearnerConfig, Mechanism, MechanismConfig,
+    MediaType, Policy, PolicyConfig, ProblemDocument, Report, ReportId, SIGNATURE_HEADER, Stage,
+    Task, TaskConfig, TaskNotice, UpdateRule, VerificationKeys, paths, push_report,
 };
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use serde_json::Value;
 use tempfile::TempDir;
 
 /// A mechanism with stages of (rounds, size, bits).
@@ -88,8 +88,7 @@ pub fn hot(mechanism: &Mechanism, numbers: impl IntoIterator<Item = u32>) -> Vec
 pub fn joined<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Vec<u8> {
     let mut body = Vec::new();
     for part in parts {
-        body.extend((part.as_ref().len() as u32).to_be_bytes());
-        body.extend(part.as_ref());
+        push_report(&mut body, part.as_ref());
     }
     body
 }
@@ -142,10 +141,20 @@ impl Place {
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };
         let url = |address: SocketAddr| format!("{scheme}://{address}");
         let ca = self.config.tls.as_ref().map(|tls| fs::read(&tls.certificate).unwrap());
+        let trust = Trust::new(ca.as_deref());
+        let base = url(node.address());
+        let address = Address::new(&base, "node", false).unwrap();
+        let shuffler = |role| {
+            let token = self.token(role).to_owned();
+            ShufflerApi::new(Route::Direct(address.clone()), Some(token), &trust).unwrap()
+        };
         Running {
-            base: url(node.address()),
+            device: shuffler(Role::Device),
+            collector: shuffler(Role::Bandit),
+            models: BanditApi::new(address, &trust).unwrap(),
+            base,
             admin: url(node.admin_address()),
-            client: incrowd_node::http_client(ca.as_deref()).unwrap(),
+            client: incrowd_transport::client(&trust).unwrap(),
             node,
             task: self.task.clone(),
             tokens: self.tokens.clone(),
@@ -207,6 +216,12 @@ pub struct Running {
     pub node: Node,
     pub base: String,
     pub admin: String,
+    /// As a device asks.
+    pub device: ShufflerApi,
+    /// As the bandit's collector asks.
+    pub collector: ShufflerApi,
+    pub models: BanditApi,
+    /// For requests that none of them would send, and answers that they would refuse.
     pub client: reqwest::Client,
     pub task: Task,
     pub tokens: Vec<(Role, String)>,
@@ -223,24 +238,27 @@ impl Running {
 
     /// A request to a path of the task.
     pub fn ask(&self, method: Method, path: &str) -> RequestBuilder {
-        let url = format!("{}/v1/tasks/{}{path}", self.base, self.task.id());
+        let url = format!("{}{}/{}{path}", self.base, paths::TASKS, self.task.id());
         self.client.request(method, url)
     }
 
-    pub fn upload(&self, id: ReportId, kind: &str, body: Vec<u8>) -> RequestBuilder {
-        self.ask(Method::PUT, &format!("/reports/{}", hex::encode(id.0)))
+    pub fn upload(&self, id: ReportId, kind: MediaType, body: Vec<u8>) -> RequestBuilder {
+        let url = format!("{}{}", self.base, paths::report(&self.task.id(), id));
+        self.client
+            .put(url)
             .bearer_auth(self.token(Role::Device))
-            .header("content-type", kind)
+            .header("content-type", kind.as_str())
             .body(body)
     }
 
     pub async fn put(&self, report: &Report) -> Response {
         let bytes = report.encode(self.mechanism()).unwrap();
-        self.upload(report.id(), PLAIN, bytes).send().await.unwrap()
+        self.upload(report.id(), MediaType::Report, bytes).send().await.unwrap()
     }
 
     pub async fn put_sealed(&self, report: &Report) -> Response {
-        self.upload(report.id(), SEALED, self.seal(report).await).send().await.unwrap()
+        let body = self.seal(report).await;
+        self.upload(report.id(), MediaType::SealedReport, body).send().await.unwrap()
     }
 
     /// Sealed to the key that the notice says.
@@ -251,10 +269,10 @@ impl Running {
         seal(&self.task.id(), key, report.round(), report.id(), &bytes).unwrap()
     }
 
-    pub async fn post(&self, kind: &str, body: Vec<u8>) -> Response {
+    pub async fn post(&self, kind: MediaType, body: Vec<u8>) -> Response {
         self.ask(Method::POST, "/reports")
             .bearer_auth(self.token(Role::Device))
-            .header("content-type", kind)
+            .header("content-type", kind.as_str())
             .body(body)
             .send()
             .await
@@ -264,7 +282,8 @@ impl Running {
     /// Uploads plain reports; the accepted number, and index and type's name of each refused one.
     pub async fn bulk(&self, reports: &[Report]) -> (u64, Vec<(u64, String)>) {
         let encoded = reports.iter().map(|report| report.encode(self.mechanism()).unwrap());
-        outcomes(self.post(PLAIN_MANY, joined(encoded)).await).await
+        let answer = self.device.post_many(&self.task.id(), false, joined(encoded)).await;
+        told(&answer.unwrap())
     }
 
     pub async fn release(&self, round: u32) -> Response {
@@ -272,7 +291,8 @@ impl Running {
     }
 
     pub async fn release_after(&self, round: u32, wait: u64) -> Response {
-        self.ask(Method::GET, &format!("/releases/{round}?wait={wait}"))
+        self.client
+            .get(format!("{}{}", self.base, paths::release(&self.task.id(), round, wait)))
             .bearer_auth(self.token(Role::Bandit))
             .send()
             .await
@@ -281,32 +301,28 @@ impl Running {
 
     /// The bytes of a release, whose signature is right.
     pub async fn released(&self, round: u32) -> Vec<u8> {
-        let response = self.release_after(round, 20).await;
-        self.signed(response, Document::Release).await
+        let wait = Duration::from_secs(20);
+        self.collector.release(&self.task, round, wait).await.unwrap().unwrap().body
     }
 
     /// The bytes of an answer with a right signature.
     pub async fn signed(&self, response: Response, document: Document) -> Vec<u8> {
         assert_eq!(response.status(), StatusCode::OK);
-        let signature: Signature = response.headers()[SIGNATURE].to_str().unwrap().parse().unwrap();
-        let bytes = response.bytes().await.unwrap().to_vec();
+        let signature = response.headers()[SIGNATURE_HEADER].to_str().unwrap().parse().unwrap();
+        let signed = Signed { body: response.bytes().await.unwrap().to_vec(), signature };
         let VerificationKeys { shuffler, bandit } = self.task.keys();
         let key = if document == Document::Model { bandit } else { shuffler };
-        verify(key, document, &self.task.id(), &bytes, &signature).unwrap();
-        bytes
+        signed.verify(key, document, &self.task.id()).unwrap();
+        signed.body
     }
 
     pub async fn notice(&self) -> TaskNotice {
-        let response = self.ask(Method::GET, "/config").send().await.unwrap();
-        serde_json::from_slice(&self.signed(response, Document::Notice).await).unwrap()
+        self.device.notice(&self.task.id()).await.unwrap().1
     }
 
     /// The number of the current round.
     pub async fn round(&self) -> Option<u32> {
-        let response = self.ask(Method::GET, "/round").send().await.unwrap();
-        let bytes = self.signed(response, Document::Round).await;
-        let notice: RoundNotice = serde_json::from_slice(&bytes).unwrap();
-        notice.check(self.task.id(), self.mechanism()).unwrap().map(|round| round.number)
+        self.device.round(&self.task).await.unwrap().map(|round| round.number)
     }
 
     pub async fn model(&self, query: &str) -> Response {
@@ -315,15 +331,14 @@ impl Running {
 
     /// The newest model, once it is of a round.
     pub async fn model_of(&self, round: u32) -> Vec<u8> {
-        let mut after = 0;
+        let (mut after, wait) = (0, Duration::from_secs(20));
         loop {
-            let response = self.model(&format!("?after={after}&wait=20")).await;
-            let bytes = self.signed(response, Document::Model).await;
-            let model: Value = serde_json::from_slice(&bytes).unwrap();
-            if model["round"] == round {
-                return bytes;
+            let newer = self.models.model(&self.task, after, wait).await.unwrap();
+            let (signed, model) = newer.unwrap();
+            if model.round() == round {
+                return signed.body;
             }
-            after = model["version"].as_str().unwrap().parse().unwrap();
+            after = model.version();
         }
     }
 
@@ -334,7 +349,7 @@ impl Running {
     }
 
     pub async fn status(&self) -> TaskStatus {
-        let answer = self.operate(Method::GET, "/v1/tasks").send().await.unwrap();
+        let answer = self.operate(Method::GET, paths::TASKS).send().await.unwrap();
         let all: Vec<TaskStatus> = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
         all.into_iter().find(|status| status.task == self.task.id()).unwrap()
     }
@@ -351,7 +366,7 @@ impl Running {
     }
 
     pub async fn close(&self) -> StatusCode {
-        let path = format!("/v1/tasks/{}/close", self.task.id());
+        let path = paths::close(&self.task.id());
         self.operate(Method::POST, &path).send().await.unwrap().status()
     }
 
@@ -363,23 +378,27 @@ impl Running {
 /// Number of accepted reports, and index and type's name of the others.
 pub async fn outcomes(response: Response) -> (u64, Vec<(u64, String)>) {
     assert_eq!(response.status(), StatusCode::OK);
-    let answer: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
-    let refused = answer["refused"].as_array().unwrap().iter().map(|refused| {
-        let name = refused["type"].as_str().unwrap().rsplit('#').next().unwrap();
-        (refused["index"].as_u64().unwrap(), name.to_owned())
+    told(&serde_json::from_slice(&response.bytes().await.unwrap()).unwrap())
+}
+
+fn told(answer: &BulkAnswer) -> (u64, Vec<(u64, String)>) {
+    let refused = answer.refused.iter().map(|refused| {
+        assert!(!refused.detail.is_empty());
+        (refused.index as u64, refused.kind().unwrap().name().to_owned())
     });
-    (answer["accepted"].as_u64().unwrap(), refused.collect())
+    (answer.accepted as u64, refused.collect())
 }
 
 /// Status and type's name of an answer that must be a problem.
 pub async fn problem(response: Response) -> (u16, String) {
     let status = response.status().as_u16();
     let kind = response.headers().get("content-type").cloned();
-    assert_eq!(kind.as_ref().unwrap(), "application/problem+json", "status {status}");
-    let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
-    assert_eq!(body["status"], status);
-    assert!(!body["detail"].as_str().unwrap().is_empty());
-    (status, body["type"].as_str().unwrap().rsplit('#').next().unwrap().to_owned())
+    assert_eq!(kind.as_ref().unwrap(), MediaType::Problem.as_str(), "status {status}");
+    let bytes = response.bytes().await.unwrap();
+    let body: ProblemDocument = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(body.status, status);
+    assert!(!body.detail.is_empty() && !body.title.is_empty());
+    (status, body.kind().unwrap().name().to_owned())
 }
 
 /// The value of a metric, 0 when it is not there.
