@@ -1,7 +1,8 @@
 //! The services against what the machine allows: a bare axum handler, HPKE opening alone, fixed goals. `bench/README.md` has a run.
 //!
-//! Servers are processes of their own (this program again), peers take turns, figures are medians of five. Load comes from prepared bytes over
-//! bare sockets: any HTTP client would be slower than the server. What is not measured goes through `incrowd-transport`.
+//! Servers are processes of their own (this program again), peers take turns, figures are medians
+//! of five. Load comes from prepared bytes over bare sockets: any HTTP client would be slower than
+//! the server. What is not measured goes through `incrowd-transport`.
 
 use std::{
     env, fs,

@@ -55,7 +55,8 @@ impl Client {
     /// Chooses one of the actions with these features.
     ///
     /// # Privacy
-    /// As [`Client::rank`]. Features that are not as they should be give [problems](Decision::problems), never silence.
+    /// As [`Client::rank`]. Features that are not as they should be give
+    /// [problems](Decision::problems), never silence.
     pub fn rank_features<X: AsRef<[f64]>>(&self, actions: &[X]) -> Result<Decision, ClientError> {
         if actions.is_empty() {
             return Err(ClientError::NoActions);

@@ -74,7 +74,8 @@ impl Core {
         lock(&self.live).last_error = Some(error);
     }
 
-    /// Tries as long as the error is `passing`, and notes each error that is followed by another try.
+    /// Tries as long as the error is `passing`, and notes each error that is followed by another
+    /// try.
     pub(crate) async fn retry<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
         attempt: impl FnMut() -> F,
@@ -129,7 +130,8 @@ impl Core {
     /// Fetches a newer model, if there is one within `wait`; whether there was.
     ///
     /// # Privacy
-    /// The device ranks with a model only once the state file has its version: otherwise a restart could accept an older one.
+    /// The device ranks with a model only once the state file has its version: otherwise a restart
+    /// could accept an older one.
     pub(crate) async fn fetch_model(&self, wait: Duration) -> Result<bool, ClientError> {
         let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
         let Some((signed, model)) = self.bandit.model(&self.task, newest, wait).await? else {

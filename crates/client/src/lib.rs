@@ -1,8 +1,9 @@
 //! The device over HTTP: fetch the task and its models, rank locally, and send one sealed report at a time.
 //!
-//! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`] takes a reward until its window is
-//! over; then, at a moment that was drawn before any reward, the report leaves, whatever the reward and whether there was one.
-//! [`blocking::Client`] has the same calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
+//! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`]
+//! takes a reward until its window is over; then, at a moment that was drawn before any reward, the
+//! report leaves, whatever the reward and whether there was one. [`blocking::Client`] has the same
+//! calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
 //!
 //! # Privacy
 //! A device pins its task's id, which binds the mechanism and the keys of both servers, and computes the certificate itself: nobody can give it other noise

@@ -150,7 +150,8 @@ async fn deliver(core: &Core, upload: Upload) {
     }
 }
 
-/// Sends the same bytes until there is an answer that is the shuffler's last word: no proxy's error and no revoked token ends this.
+/// Sends the same bytes until there is an answer that is the shuffler's last word: no proxy's error
+/// and no revoked token ends this.
 async fn send(core: &Core, upload: &Upload) -> Result<(), ClientError> {
     core.retry(|| attempt(core, upload), |error| !error.is_final()).await
 }

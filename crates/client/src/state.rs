@@ -135,9 +135,11 @@ impl Store {
         self.update_then(change, |_| ()).await
     }
 
-    /// Changes the state, and calls `believe` once the change is durable and before any other change.
+    /// Changes the state, and calls `believe` once the change is durable and before any other
+    /// change.
     ///
-    /// Once the write has begun, dropping the future stops nothing: memory and file change together, or not at all.
+    /// Once the write has begun, dropping the future stops nothing: memory and file change
+    /// together, or not at all.
     pub(crate) async fn update_then<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, ClientError>,

@@ -29,7 +29,8 @@ pub enum InputProblem {
 }
 
 impl InputProblem {
-    /// What a report of this context will find wrong with it, while the application can still be told.
+    /// What a report of this context will find wrong with it, while the application can still be
+    /// told.
     pub fn of(context: &[f64], mechanism: &Mechanism) -> Option<Self> {
         let mut unit = vec![0.0; mechanism.dimension()];
         bound(context, 0.0, mechanism.context_bound(), &mut unit).1

@@ -22,7 +22,8 @@ pub struct Participation {
 pub enum Next {
     /// In any round: it has not answered yet.
     Now,
-    /// From this round on: a report for round j may be counted until round j + grace, and two of one device must not meet in a batch.
+    /// From this round on: a report for round j may be counted until round j + grace, and two of
+    /// one device must not meet in a batch.
     From(u64),
     /// Never: all of its reports are made.
     Spent,

@@ -119,7 +119,8 @@ impl From<Signature> for String {
     }
 }
 
-/// The exact bytes of a document and its signature, so that it can be checked again by whoever gets both.
+/// The exact bytes of a document and its signature, so that it can be checked again by whoever gets
+/// both.
 ///
 /// In a file the body is a text: documents are JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,5 @@
-//! The paths of the services: templates for routers (`{name}` is a parameter), and functions that fill them.
+//! The paths of the services: templates for routers (`{name}` is a parameter), and functions that
+//! fill them.
 
 use crate::{ReportId, TaskId};
 

@@ -108,7 +108,8 @@ impl ProblemKind {
 
     /// Whether it is the shuffler's last word on a report: the same bytes will never count.
     ///
-    /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a full store may come right.
+    /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
+    /// full store may come right.
     pub const fn is_final(self) -> bool {
         match self {
             Self::BadRequest

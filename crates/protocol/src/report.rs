@@ -7,7 +7,8 @@ use crate::{Mechanism, MechanismHash, ProtocolError, parse_hex};
 const VERSION: u8 = 1;
 const HEADER: usize = 29;
 
-/// Random name of a report: a retry carries the same one, and it counts once. As text it has 32 lower-case hex digits.
+/// Random name of a report: a retry carries the same one, and it counts once. As text it has 32
+/// lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ReportId(pub [u8; 16]);

@@ -9,7 +9,8 @@ use crate::TransportError;
 pub struct Address(Url);
 
 impl Address {
-    /// An address that may be used: https, or http to this machine unless all http is allowed. Errors call it `what`.
+    /// An address that may be used: https, or http to this machine unless all http is allowed.
+    /// Errors call it `what`.
     pub fn new(text: &str, what: &'static str, plain_http: bool) -> Result<Self, TransportError> {
         let url = Url::parse(text).map_err(|_| TransportError::Url(what))?;
         if !matches!(url.scheme(), "http" | "https") {

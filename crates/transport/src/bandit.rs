@@ -15,8 +15,8 @@ impl BanditApi {
         Http::new(address, trust).map(Self)
     }
 
-    /// A model with a version above `after`, checked; none when there is no newer one, also after waiting. Whether its version is above
-    /// what the caller accepted is for the caller.
+    /// A model with a version above `after`, checked; none when there is no newer one, also after
+    /// waiting. Whether its version is above what the caller accepted is for the caller.
     pub async fn model(
         &self,
         task: &Task,

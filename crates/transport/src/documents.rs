@@ -13,8 +13,8 @@ fn parse<'a, T: Deserialize<'a>>(
     serde_json::from_slice(&signed.body).map_err(|_| TransportError::Document(what))
 }
 
-/// The notice of the pinned task. The id binds the mechanism and the keys, so the shuffler's key in the notice is the right one to check
-/// its signature with, and that makes the rest authentic.
+/// The notice of the pinned task. The id binds the mechanism and the keys, so the shuffler's key in
+/// the notice is the right one to check its signature with, and that makes the rest authentic.
 pub fn notice(signed: &Signed, pinned: &TaskId) -> Result<TaskNotice, TransportError> {
     let notice: TaskNotice = parse(signed, "notice")?;
     if notice.id != *pinned {
@@ -33,7 +33,8 @@ pub fn round(signed: &Signed, task: &Task) -> Result<Option<Round>, TransportErr
     Ok(parse::<RoundNotice>(signed, "round")?.check(task.id(), task.mechanism())?)
 }
 
-/// A model of the task: signed by its bandit, valid, and of its mechanism and dimension. Whether it is newer is for the caller.
+/// A model of the task: signed by its bandit, valid, and of its mechanism and dimension. Whether it
+/// is newer is for the caller.
 pub fn model(signed: &Signed, task: &Task) -> Result<Model, TransportError> {
     signed.verify(&task.keys().bandit, Document::Model, &task.id())?;
     let model = parse::<ModelParts>(signed, "model")?.check()?;

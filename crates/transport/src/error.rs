@@ -87,7 +87,8 @@ pub enum TransportError {
         /// Of the task.
         needed: usize,
     },
-    /// The relay's key configurations are not those that the shuffler signed: they could be for this device only.
+    /// The relay's key configurations are not those that the shuffler signed: they could be for
+    /// this device only.
     #[error("the relay's key configurations are not those of the signed notice")]
     GatewayKeys,
     /// A message that is not Oblivious HTTP.
@@ -141,7 +142,8 @@ impl TransportError {
         }
     }
 
-    /// Whether it is the shuffler's last word on a report: only then a device gives it up. A proxy's error is not, nor a relay's.
+    /// Whether it is the shuffler's last word on a report: only then a device gives it up. A
+    /// proxy's error is not, nor a relay's.
     pub fn is_final(&self) -> bool {
         self.kind().is_some_and(ProblemKind::is_final)
     }

@@ -1,4 +1,5 @@
-//! Requests without anything that tells one device from another: no cookies, no user agent, no redirects.
+//! Requests without anything that tells one device from another: no cookies, no user agent, no
+//! redirects.
 
 use std::{sync::Arc, time::Duration};
 
@@ -97,7 +98,8 @@ impl Request {
         (&self.method, &self.path, &self.headers, &self.body)
     }
 
-    /// This request's patience and limit for another one that carries it; `more` bytes are for the wrapping.
+    /// This request's patience and limit for another one that carries it; `more` bytes are for the
+    /// wrapping.
     pub(crate) fn like(&self, other: Self, more: usize) -> Self {
         Self { wait: self.wait, limit: self.limit + more, ..other }
     }

@@ -1,10 +1,13 @@
 //! How the roles ask each other over HTTP, once for devices, tools, tests and services.
 //!
-//! [`ShufflerApi`] and [`BanditApi`] give only documents that are checked against the task the caller pins: its id binds the mechanism and
-//! the keys of both servers. Requests go directly or through an Oblivious HTTP relay; they carry no cookies and no user agent, and follow no
-//! redirects. Answers are bounded in size and time, and errors say what went wrong without addresses and ids.
+//! [`ShufflerApi`] and [`BanditApi`] give only documents that are checked against the task the
+//! caller pins: its id binds the mechanism and the keys of both servers. Requests go directly or
+//! through an Oblivious HTTP relay; they carry no cookies and no user agent, and follow no
+//! redirects. Answers are bounded in size and time, and errors say what went wrong without
+//! addresses and ids.
 //!
-//! [`Http`] sends any request, for what the two do not cover. Paths, media types and problems are in `incrowd-protocol`.
+//! [`Http`] sends any request, for what the two do not cover. Paths, media types and problems are
+//! in `incrowd-protocol`.
 
 mod address;
 mod bandit;

@@ -79,7 +79,8 @@ impl Relay {
     }
 }
 
-/// An answer that relay and gateway carried. Their own problems are not the shuffler's word on what is inside.
+/// An answer that relay and gateway carried. Their own problems are not the shuffler's word on what
+/// is inside.
 fn carried(answer: Answer) -> Result<Answer, TransportError> {
     answer.success().map_err(|error| match error {
         TransportError::Refused { status, problem, retry_after } => {
@@ -89,7 +90,8 @@ fn carried(answer: Answer) -> Result<Answer, TransportError> {
     })
 }
 
-/// A sender for the last usable key configuration. One without a suite that is known would make the library panic.
+/// A sender for the last usable key configuration. One without a suite that is known would make the
+/// library panic.
 fn sender(keys: &[u8]) -> Result<ClientRequest, TransportError> {
     let unusable = || TransportError::Oblivious("key configurations", "used");
     let mut configurations = KeyConfig::decode_list(keys).map_err(|_| unusable())?;

@@ -9,7 +9,8 @@ const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Pauses that double up to a limit, without end and without jitter: for a service that asks another one.
+/// Pauses that double up to a limit, without end and without jitter: for a service that asks
+/// another one.
 #[derive(Debug)]
 pub struct Pauses(ExponentialBackoff);
 
@@ -45,10 +46,11 @@ impl Asks for crate::TransportError {
     }
 }
 
-/// Tries as a device does, as long as the error is `passing`, and tells each error that is followed by another try.
+/// Tries as a device does, as long as the error is `passing`, and tells each error that is followed
+/// by another try.
 ///
-/// Exponential backoff with full jitter: before the n-th retry the wait is uniform from 0 to 2^(n-1) seconds, at most five minutes, after
-/// what the server asked for.
+/// Exponential backoff with full jitter: before the n-th retry the wait is uniform from 0 to
+/// 2^(n-1) seconds, at most five minutes, after what the server asked for.
 pub async fn patiently<T, E: Asks, F: Future<Output = Result<T, E>>>(
     attempt: impl FnMut() -> F,
     passing: impl FnMut(&E) -> bool,

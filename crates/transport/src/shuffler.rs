@@ -54,8 +54,8 @@ impl ShufflerApi {
         Ok(Self { token, way })
     }
 
-    /// The notice of the pinned task, checked. Through a relay, the key configurations it was asked with must be those that the shuffler
-    /// signed, the same for everyone.
+    /// The notice of the pinned task, checked. Through a relay, the key configurations it was asked
+    /// with must be those that the shuffler signed, the same for everyone.
     pub async fn notice(&self, pinned: &TaskId) -> Result<(Signed, TaskNotice), TransportError> {
         let request = Request::get(paths::notice(pinned)).limit(LONGEST_NOTICE);
         let (answer, used) = match &self.way {
@@ -84,7 +84,8 @@ impl ShufflerApi {
         Ok(())
     }
 
-    /// The current round, checked; none when the task is over. Whether it is before one that was seen is for the caller.
+    /// The current round, checked; none when the task is over. Whether it is before one that was
+    /// seen is for the caller.
     pub async fn round(&self, task: &Task) -> Result<Option<Round>, TransportError> {
         let answer = self.send(Request::get(paths::round(&task.id()))).await?;
         documents::round(&answer.signed("round")?, task)
@@ -103,7 +104,8 @@ impl ShufflerApi {
         self.send(request).await?.success().map(|_| ())
     }
 
-    /// Uploads many reports, each with its length in front; those that count are durable when this returns.
+    /// Uploads many reports, each with its length in front; those that count are durable when this
+    /// returns.
     pub async fn post_many(
         &self,
         task: &TaskId,
@@ -116,8 +118,8 @@ impl ShufflerApi {
         serde_json::from_slice(&answer.body).map_err(|_| TransportError::Document("bulk answer"))
     }
 
-    /// The sums of a round's batch, signed by the task's shuffler; none when it is not full, also after waiting. Whether they are sums of
-    /// that round is for the caller.
+    /// The sums of a round's batch, signed by the task's shuffler; none when it is not full, also
+    /// after waiting. Whether they are sums of that round is for the caller.
     pub async fn release(
         &self,
         task: &Task,

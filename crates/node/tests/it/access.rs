@@ -50,7 +50,8 @@ const SENDERS: [Sender; 7] = [
     Sender::Of(Role::Admin),
 ];
 
-/// Every endpoint, as the documentation writes it and not as the code does: whether it is the operator's, method, path, content type, who may pass, and the status once inside.
+/// Every endpoint, as the documentation writes it and not as the code does: whether it is the
+/// operator's, method, path, content type, who may pass, and the status once inside.
 type Endpoint = (bool, Method, String, &'static str, Door, u16);
 
 fn endpoints(task: &str) -> Vec<Endpoint> {
