@@ -1,9 +1,8 @@
 //! What a device remembers: in memory, and in a file that a crash leaves whole.
 
 use std::{
-    ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -182,7 +181,8 @@ struct StateFile {
 
 impl StateFile {
     fn lock(path: &Path) -> Result<Self, ClientError> {
-        let lock = OpenOptions::new().create(true).append(true).open(beside(path, ".lock"));
+        let lock =
+            OpenOptions::new().create(true).append(true).open(incrowd_files::beside(path, ".lock"));
         let lock = lock.map_err(failed("locked"))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
@@ -205,34 +205,8 @@ impl StateFile {
 
     fn write(&self, state: &State) -> Result<(), ClientError> {
         let text = serde_json::to_vec(state).map_err(|_| ClientError::StateFormat)?;
-        write(&self.path, &text)
+        incrowd_files::replace(&self.path, &text).map_err(failed("written"))
     }
-}
-
-/// Replaces the file at once: after a crash it is the old one or the new one.
-fn write(path: &Path, text: &[u8]) -> Result<(), ClientError> {
-    let new = beside(path, ".new");
-    let mut options = OpenOptions::new();
-    options.create(true).write(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&new).map_err(failed("written"))?;
-    file.write_all(text).and_then(|()| file.sync_all()).map_err(failed("written"))?;
-    fs::rename(&new, path).map_err(failed("replaced"))?;
-    // The rename is durable once the directory is; other systems have no such call.
-    #[cfg(unix)]
-    {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(failed("written"))?;
-        directory.sync_all().map_err(failed("written"))?;
-    }
-    Ok(())
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(ending);
-    name.into()
 }
 
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> ClientError {

@@ -1,9 +1,8 @@
 //! The secret keys of a role, in a file that only its operator reads.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -118,7 +117,8 @@ impl Keys {
             content.sealing.push(sealing_secret(1, KeyState::Active)?);
         }
         let text = Zeroizing::new(text(&content, path)?);
-        write_new(path, &text)?;
+        incrowd_files::create(path, text.as_bytes())
+            .map_err(|error| KeyError::File { path: path.to_owned(), error })?;
         Self::from_content(path, content)
     }
 
@@ -235,12 +235,8 @@ impl Keys {
 
     fn save(&mut self) -> Result<(), KeyError> {
         let text = Zeroizing::new(text(&self.content, &self.path)?);
-        let new = self.path.with_extension("new");
-        let failed = |error| KeyError::File { path: self.path.clone(), error };
-        let _ = fs::remove_file(&new);
-        write_new(&new, &text)?;
-        fs::rename(&new, &self.path).map_err(failed)?;
-        sync_directory(&self.path).map_err(failed)?;
+        incrowd_files::replace(&self.path, text.as_bytes())
+            .map_err(|error| KeyError::File { path: self.path.clone(), error })?;
         self.opening.clear();
         for key in &self.content.sealing {
             if let Some(secret) = &key.secret {
@@ -259,18 +255,4 @@ fn sealing_secret(id: u8, state: KeyState) -> Result<SealingSecret, KeyError> {
 fn text(content: &Content, path: &Path) -> Result<String, KeyError> {
     let failed = |_| KeyError::Format { path: path.to_owned(), message: "it cannot be written" };
     toml::to_string(content).map_err(failed)
-}
-
-/// Writes a new file that only its owner reads, and makes it durable.
-pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), KeyError> {
-    let failed = |error| KeyError::File { path: path.to_owned(), error };
-    let mut file =
-        OpenOptions::new().create_new(true).write(true).mode(0o600).open(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    sync_directory(path).map_err(failed)
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
 }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::keys::{KeyError, write_new};
+use crate::keys::KeyError;
 
 /// Whose token it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,10 +89,8 @@ impl Tokens {
         let message = "it cannot be written";
         let text = toml::to_string(self)
             .map_err(|_| KeyError::Format { path: path.to_owned(), message })?;
-        let new = path.with_extension("new");
-        let _ = fs::remove_file(&new);
-        write_new(&new, &text)?;
-        fs::rename(&new, path).map_err(|error| KeyError::File { path: path.to_owned(), error })
+        incrowd_files::replace(path, text.as_bytes())
+            .map_err(|error| KeyError::File { path: path.to_owned(), error })
     }
 
     /// Forgets every token of a role.

@@ -263,5 +263,5 @@ fn r13_the_device_draws_from_the_operating_system() {
     let simulation = "incrowd-device feature \"simulation\"";
     assert!(!tree("incrowd-client", "normal,build,features").contains(simulation));
     // The same look does see it where it is on.
-    assert!(tree("incrowd-sim", "normal,build,features").contains(simulation));
+    assert!(tree("incrowd-lab", "normal,build,features").contains(simulation));
 }

@@ -1,0 +1,99 @@
+//! Small private files that a crash leaves whole: keys, tokens, a device's state.
+//!
+//! Only the owner can read them. A write is durable when it returns: the bytes first, then the name
+//! in the folder.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Writes a file that must not exist yet.
+pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_new(path, bytes)?;
+    sync_folder(path)
+}
+
+/// Replaces a file, or creates it: after a crash it is the old one or the new one.
+///
+/// The new one is first written beside it, with `.new` at the end of the name; what an earlier
+/// crash left there is removed. One writer at a time: the caller holds a lock if there can be two.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = beside(path, ".new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    write_new(&new, bytes)?;
+    fs::rename(&new, path)?;
+    sync_folder(path)
+}
+
+/// The path with this ending after its name.
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create_new(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes a new name durable; only Unix has a call for that.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    if cfg!(not(unix)) {
+        return Ok(());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    fn mode(path: &Path) -> u32 {
+        use std::os::unix::fs::PermissionsExt;
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_is_created_once_and_replaced_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        create(&path, b"first").unwrap();
+        assert_eq!(create(&path, b"other").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        // A crash left a half of another one, that others could read.
+        fs::write(beside(&path, ".new"), b"ha").unwrap();
+        replace(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert!(!beside(&path, ".new").exists());
+        #[cfg(unix)]
+        assert_eq!(mode(&path), 0o600);
+        let absent = folder.path().join("absent");
+        replace(&absent, b"new").unwrap();
+        assert_eq!(fs::read(&absent).unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        create(&path, b"first").unwrap();
+        // A folder in the way of the new file.
+        fs::create_dir(beside(&path, ".new")).unwrap();
+        assert!(replace(&path, b"second").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+    }
+}
