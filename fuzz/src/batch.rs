@@ -257,4 +257,42 @@ mod tests {
             super::batch(&data);
         }
     }
+
+    /// Logs as a shuffler writes them, some with a changed byte.
+    #[test]
+    fn random_logs_find_nothing_wrong() {
+        let mut rng = ChaCha8Rng::seed_from_u64(2);
+        let mut below = |limit: u32| rng.next_u32() % limit;
+        for _ in 0..20_000 {
+            let (mut data, mut before, mut round) = (Vec::new(), 0, 1);
+            for _ in 0..below(6) {
+                let kind = below(3);
+                if kind == 0 {
+                    (before, round) = (0, round + below(2));
+                }
+                let count = below(30);
+                let bytes = if kind == 2 {
+                    [vec![1], vec![below(256) as u8; 16]].concat()
+                } else {
+                    // Five sums of no more than the reports: as many bits each as the largest needs.
+                    let sums = [(); 5].map(|()| u64::from(below(count + 1)));
+                    let width = 64 - sums.iter().fold(0, |all, sum| all | sum).leading_zeros();
+                    let packed = sums.iter().rev().fold(0, |packed, sum| packed << width | sum);
+                    let mut bytes = vec![1];
+                    [before, count, 5].iter().for_each(|word| bytes.extend(word.to_be_bytes()));
+                    bytes.push(width as u8);
+                    bytes.extend(&packed.to_le_bytes()[..(5 * width as usize).div_ceil(8)]);
+                    before += count;
+                    bytes
+                };
+                data.extend([kind as u8, round as u8, 0, bytes.len() as u8]);
+                data.extend(bytes);
+            }
+            if below(3) == 0 && !data.is_empty() {
+                let place = below(data.len() as u32) as usize;
+                data[place] ^= 1 << below(8);
+            }
+            super::snapshot(&data);
+        }
+    }
 }
