@@ -33,3 +33,8 @@ pub use error::{ClientError, NetworkFailure};
 pub use incrowd_device::{FeatureMap, FeatureMapConfig, FieldProblem, Fields, InputProblem, Value};
 pub use incrowd_protocol::TaskId;
 pub use status::{Phase, Status};
+
+/// The examples of the project's README, compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
