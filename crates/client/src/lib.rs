@@ -30,3 +30,8 @@ pub use incrowd_device::{FeatureMap, FeatureMapConfig, FieldProblem, Fields, Inp
 pub use incrowd_protocol::TaskId;
 pub use incrowd_transport as transport;
 pub use status::{Phase, Status};
+
+/// The examples of the project's README, compiled and run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
