@@ -17,6 +17,7 @@ use crate::{
     bandit::BanditServer,
     http::{Guard, PathOf, finished, task_id},
     problem::{Kind, Problem},
+    role,
     shuffler::Shuffler,
     tokens::{Role, Tokens},
 };
@@ -25,6 +26,7 @@ use crate::{
 struct Admin {
     shuffler: Option<Arc<Shuffler>>,
     bandit: Option<Arc<BanditServer>>,
+    roles: Vec<Arc<dyn role::Role>>,
     metrics: Arc<Metrics>,
 }
 
@@ -48,11 +50,12 @@ pub struct TaskStatus {
 pub(crate) fn router(
     shuffler: Option<Arc<Shuffler>>,
     bandit: Option<Arc<BanditServer>>,
+    roles: Vec<Arc<dyn role::Role>>,
     tokens: &Arc<Tokens>,
     limits: HttpLimits,
     metrics: Arc<Metrics>,
 ) -> Router {
-    let state = Admin { shuffler, bandit, metrics: metrics.clone() };
+    let state = Admin { shuffler, bandit, roles, metrics: metrics.clone() };
     let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
     let closed = Router::new()
         .route("/metrics", get(metrics_text))
@@ -72,19 +75,13 @@ async fn healthz() -> &'static str {
 
 /// A report would be stored, a release absorbed.
 async fn readyz(State(admin): State<Admin>) -> Response {
-    let shuffler = match &admin.shuffler {
-        Some(shuffler) => shuffler.ready().await,
-        None => true,
-    };
-    let bandit = match &admin.bandit {
-        Some(bandit) => bandit.ready().await,
-        None => true,
-    };
-    if shuffler && bandit {
-        "ready\n".into_response()
-    } else {
-        Problem::new(Kind::Unavailable, "the store cannot take anything now").into_response()
+    for role in &admin.roles {
+        if !role.ready().await {
+            let detail = "the store cannot take anything now";
+            return Problem::new(Kind::Unavailable, detail).into_response();
+        }
     }
+    "ready\n".into_response()
 }
 
 async fn metrics_text(State(admin): State<Admin>) -> Response {

@@ -18,6 +18,7 @@ mod node;
 mod openapi;
 mod problem;
 mod relay;
+pub mod role;
 mod shuffler;
 mod signals;
 pub mod store;

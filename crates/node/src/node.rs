@@ -8,17 +8,17 @@ use std::{
 };
 
 use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
-use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use crate::{
     KeyRole, Keys, Metrics, NodeConfig, ServiceError, admin,
-    bandit::BanditServer,
+    bandit::{BanditServer, Source},
     http::finished,
     listener::Listener,
     openapi,
+    role::{self, Process, Service},
     shuffler::Shuffler,
-    signals::{Signals, Told},
+    signals::Signals,
     store::{SqliteBanditStore, SqliteShufflerStore},
     tls,
     tokens::{Role, Tokens},
@@ -82,14 +82,11 @@ impl Files {
 
 /// A running node.
 pub struct Node {
-    listener: Listener,
-    admin: Listener,
-    shuffler: Option<Arc<Shuffler>>,
-    bandit: Option<Arc<BanditServer>>,
-    collectors: JoinSet<()>,
+    process: Process,
+    address: SocketAddr,
+    admin_address: SocketAddr,
     tasks: Vec<Task>,
-    files: Files,
-    new_tokens: Vec<(Role, Zeroizing<String>)>,
+    new_tokens: NewTokens,
 }
 
 impl Node {
@@ -118,87 +115,53 @@ impl Node {
         if tasks.is_empty() {
             return Err(ServiceError::NoTask);
         }
-        let (mut tokens, new_tokens) = tokens(&files, both)?;
-        let collector_token = match (&config.bandit.token_file, both) {
-            // Within one process nobody else needs to know it.
-            (_, true) => Some(tokens.add(Role::Bandit)?),
-            (Some(path), false) => Some(read_token(path)?),
-            (None, false) => None,
-        };
-        let tokens = Arc::new(tokens);
-        let metrics = Arc::new(Metrics::default());
+        let (tokens, new_tokens) = tokens(&files, both)?;
+        let (tokens, metrics) = (Arc::new(tokens), Arc::new(Metrics::default()));
+        let service = Service { config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
         let shuffler = match shuffler_keys {
             None => None,
             Some(keys) => {
                 let store = Arc::new(SqliteShufflerStore::open(&files.shuffler_store)?);
-                Some(Shuffler::start(
-                    config,
-                    tasks.clone(),
-                    store,
-                    keys,
-                    tokens.clone(),
-                    metrics.clone(),
-                )?)
+                Some(Shuffler::start(&service, store, keys, files.shuffler_keys.clone())?)
             }
         };
-        let bandit = match bandit_keys {
+        let learning = match bandit_keys {
             None => None,
             Some(keys) => {
+                let source = Source::new(config, shuffler.as_ref())?;
                 let store = Arc::new(SqliteBanditStore::open(&files.bandit_store)?);
-                Some(BanditServer::start(
-                    config,
-                    tasks.clone(),
-                    store,
-                    keys,
-                    tokens.clone(),
-                    metrics.clone(),
-                )?)
+                Some((BanditServer::start(&service, store, keys)?, source))
             }
         };
+        let bandit = learning.as_ref().map(|(bandit, _)| bandit.clone());
+        let mut roles: Vec<Arc<dyn role::Role>> = Vec::new();
+        roles.extend(shuffler.clone().map(|shuffler| shuffler as Arc<dyn role::Role>));
+        roles.extend(bandit.clone().map(|bandit| bandit as Arc<dyn role::Role>));
 
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        let (mut router, mut tags) = (axum::Router::new(), Vec::new());
-        if let Some(shuffler) = &shuffler {
-            router = router.merge(shuffler.router());
-            tags.push("shuffler");
-            tags.extend(config.shuffler.gateway.then_some("gateway"));
-        }
-        if let Some(bandit) = &bandit {
-            router = router.merge(bandit.router());
-            tags.push("bandit");
-        }
-        let router = router.merge(openapi::router(&tags, &tokens));
+        let tags: Vec<&str> = roles.iter().flat_map(|role| role.tags()).collect();
+        let routes = roles.iter().map(|role| role.clone().routes());
+        let router = routes.fold(openapi::router(&tags, &tokens), axum::Router::merge);
         let router = finished(router, config.http, metrics.clone());
         let listener = Listener::start(config.listen, router, tls.clone(), config.http)?;
-        let admin = admin::router(shuffler.clone(), bandit.clone(), &tokens, config.http, metrics);
+        let admin = admin::router(shuffler, bandit, roles.clone(), &tokens, config.http, metrics);
         let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;
-
-        let collectors = match &bandit {
-            None => JoinSet::new(),
-            Some(bandit) => {
-                let token = collector_token.ok_or(ServiceError::NoToken)?;
-                let mut config = config.clone();
-                if both {
-                    let scheme = if config.tls.is_some() { "https" } else { "http" };
-                    config.bandit.shuffler_url = format!("{scheme}://{}", listener.address);
-                    // The node trusts its own certificate.
-                    config.bandit.shuffler_ca =
-                        config.tls.as_ref().map(|tls| tls.certificate.clone());
-                }
-                bandit.collect(&config, &token)?
-            }
-        };
-        Ok(Self { listener, admin, shuffler, bandit, collectors, tasks, files, new_tokens })
+        let (address, admin_address) = (listener.address, admin.address);
+        let process = Process { roles, listeners: vec![listener, admin] };
+        if let Some((bandit, source)) = learning {
+            bandit.collect(source);
+        }
+        Ok(Self { process, address, admin_address, tasks, new_tokens })
     }
 
     /// Where devices come.
     pub fn address(&self) -> SocketAddr {
-        self.listener.address
+        self.address
     }
 
     /// Where the operator comes.
     pub fn admin_address(&self) -> SocketAddr {
-        self.admin.address
+        self.admin_address
     }
 
     /// The tasks that are served.
@@ -213,36 +176,18 @@ impl Node {
 
     /// Reads the shuffler's key file again.
     pub fn reload_keys(&self) -> Result<(), ServiceError> {
-        if let Some(shuffler) = &self.shuffler {
-            shuffler.reload_keys(Keys::load(&self.files.shuffler_keys, KeyRole::Shuffler)?)?;
-        }
-        Ok(())
+        self.process.reload()
     }
 
     /// Runs until SIGTERM or SIGINT; SIGHUP reads the keys again. Then ends gracefully.
-    pub async fn run(self, mut signals: Signals) {
-        while let Told::Reload = signals.next().await {
-            match self.reload_keys() {
-                Ok(()) => tracing::info!("keys are read again"),
-                Err(error) => tracing::error!(%error, "the keys stay as they were"),
-            }
-        }
-        tracing::info!("stopping: no new requests, open ones end");
-        self.stop().await;
+    pub async fn run(self, signals: Signals) {
+        self.process.run(signals).await;
     }
 
-    /// Takes no new requests, lets the open ones end, commits what is waiting. An unfinished batch stays in the store, unreleased.
-    pub async fn stop(mut self) {
-        self.collectors.shutdown().await;
-        self.shuffler.iter().for_each(|shuffler| shuffler.stopping.now());
-        self.bandit.iter().for_each(|bandit| bandit.stopping.now());
-        self.listener.stop().await;
-        self.admin.stop().await;
-        if let Some(shuffler) = self.shuffler {
-            // Waits for the last commit.
-            let _ = tokio::task::spawn_blocking(move || shuffler.stop()).await;
-        }
-        drop(self.bandit);
+    /// Takes no new requests, lets the open ones end, commits what is waiting. An unfinished batch
+    /// stays in the store, unreleased.
+    pub async fn stop(self) {
+        self.process.stop().await;
     }
 }
 

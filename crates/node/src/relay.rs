@@ -17,7 +17,8 @@ use crate::{
     http::{Content, ContentType, finished},
     listener::Listener,
     problem::{Kind, Problem},
-    signals::{Signals, Told},
+    role::{Later, Process, Role},
+    signals::Signals,
     tls,
 };
 
@@ -55,16 +56,11 @@ impl Relay {
         }
         let limits = HttpLimits::default();
         let tls = tls.map(tls::server).transpose()?;
-        Ok(RunningRelay(Listener::start(address, self.router(limits), tls, limits)?))
-    }
-
-    /// `POST /` carries a request, `GET /ohttp-keys` gives the gateway's key configurations.
-    fn router(self: &Arc<Self>, limits: HttpLimits) -> Router {
-        let router = Router::new()
-            .route(paths::RELAY, post(carry))
-            .route(paths::RELAY_KEYS, get(keys))
-            .with_state(self.clone());
-        finished(router, limits, Arc::new(Metrics::default()))
+        let router = finished(self.clone().routes(), limits, Arc::new(Metrics::default()));
+        let listener = Listener::start(address, router, tls, limits)?;
+        let address = listener.address;
+        let process = Process { roles: vec![self.clone()], listeners: vec![listener] };
+        Ok(RunningRelay { process, address })
     }
 
     async fn forward(&self, request: Request, expected: MediaType) -> Result<Response, Problem> {
@@ -81,6 +77,34 @@ impl Relay {
     }
 }
 
+impl Role for Relay {
+    fn tags(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// `POST /` carries a request, `GET /ohttp-keys` gives the gateway's key configurations.
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new()
+            .route(paths::RELAY, post(carry))
+            .route(paths::RELAY_KEYS, get(keys))
+            .with_state(self)
+    }
+
+    fn ready(&self) -> Later<'_, bool> {
+        Box::pin(async { true })
+    }
+
+    fn reload(&self) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    fn stop_waiting(&self) {}
+
+    fn stop(&self) -> Later<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
 impl FromRef<Arc<Relay>> for HttpLimits {
     fn from_ref(_: &Arc<Relay>) -> Self {
         Self::default()
@@ -88,24 +112,25 @@ impl FromRef<Arc<Relay>> for HttpLimits {
 }
 
 /// A relay that listens.
-pub struct RunningRelay(Listener);
+pub struct RunningRelay {
+    process: Process,
+    address: SocketAddr,
+}
 
 impl RunningRelay {
     /// Where devices come.
     pub fn address(&self) -> SocketAddr {
-        self.0.address
+        self.address
     }
 
     /// Runs until SIGTERM or SIGINT, and ends gracefully.
-    pub async fn run(self, mut signals: Signals) {
-        // There is nothing to read again.
-        while let Told::Reload = signals.next().await {}
-        self.stop().await;
+    pub async fn run(self, signals: Signals) {
+        self.process.run(signals).await;
     }
 
     /// Takes no new requests and lets the open ones end.
     pub async fn stop(self) {
-        self.0.stop().await;
+        self.process.stop().await;
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// Listens for signals. To be made before a service says that it is ready: whoever reads that may send one at once.
 pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    hangup: unix::Signal,
 }
 
 /// What a signal means.
-pub(crate) enum Told {
+pub(crate) enum Signal {
     /// SIGTERM or SIGINT.
     Stop,
     /// SIGHUP.
@@ -29,11 +29,11 @@ impl Signals {
         })
     }
 
-    pub(crate) async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = self.interrupt.recv() => Signal::Stop,
+            _ = self.hangup.recv() => Signal::Reload,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Fetches each release from the shuffler, once and in order.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use incrowd_bandit::BanditError;
 use incrowd_protocol::{ProblemKind, Task};
@@ -8,7 +8,10 @@ use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust, retr
 use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
-use crate::{NodeConfig, ServiceError, store::StoreError};
+use crate::{
+    BanditConfig, NodeConfig, ServiceError, node::read_token, problem::Problem, shuffler::Shuffler,
+    store::StoreError,
+};
 
 /// How long the shuffler holds a request for a batch that is not full.
 const WAIT: Duration = Duration::from_secs(20);
@@ -21,6 +24,9 @@ pub enum CollectError {
     /// The shuffler does not answer, refuses, or did not sign the release.
     #[error("the shuffler gives no release: {0}")]
     Transport(#[from] TransportError),
+    /// The shuffler of this process refuses.
+    #[error("the shuffler gives no release: {}", .0.detail)]
+    Refused(Problem),
     /// Not batch sums.
     #[error("the release does not parse")]
     NotSums,
@@ -35,39 +41,75 @@ pub enum CollectError {
     Stopping,
 }
 
+impl CollectError {
+    /// What the shuffler calls the problem, if it answered with one.
+    fn kind(&self) -> Option<ProblemKind> {
+        match self {
+            Self::Transport(error) => error.kind(),
+            Self::Refused(problem) => Some(problem.kind),
+            _ => None,
+        }
+    }
+}
+
+impl std::convert::From<Problem> for CollectError {
+    fn from(problem: Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
 /// Where releases come from.
-pub(super) struct Source {
-    shuffler: ShufflerApi,
+pub(crate) struct Source {
+    from: From,
     longest_pause: Duration,
 }
 
+enum From {
+    /// Another process: answers are believed only with the signature of the task's shuffler.
+    Network(Box<ShufflerApi>),
+    /// The shuffler of this process.
+    Process(Arc<Shuffler>),
+}
+
 impl Source {
-    pub fn new(config: &NodeConfig, token: &str) -> Result<Self, ServiceError> {
-        let bandit = &config.bandit;
-        let ca = match &bandit.shuffler_ca {
-            None => None,
-            Some(path) => Some(
-                fs::read(path).map_err(|error| ServiceError::File { path: path.clone(), error })?,
-            ),
+    /// The shuffler of this process, if it has one, or else the configured one.
+    pub fn new(config: &NodeConfig, own: Option<&Arc<Shuffler>>) -> Result<Self, ServiceError> {
+        let from = match own {
+            Some(shuffler) => From::Process(shuffler.clone()),
+            None => From::Network(Box::new(network(&config.bandit)?)),
         };
-        let address = Address::new(&bandit.shuffler_url, "shuffler_url", true)?;
-        let trust = Trust::new(ca.as_deref());
-        Ok(Self {
-            shuffler: ShufflerApi::new(Route::Direct(address), Some(token.to_owned()), &trust)?,
-            longest_pause: Duration::from_secs(bandit.longest_pause_seconds),
-        })
+        let longest_pause = Duration::from_secs(config.bandit.longest_pause_seconds);
+        Ok(Self { from, longest_pause })
     }
 
     /// The bytes of a release, if its batch is full.
     async fn fetch(&self, task: &Task, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
-        let release = self.shuffler.release(task, round, WAIT).await?;
-        Ok(release.map(|signed| signed.body))
+        match &self.from {
+            From::Network(shuffler) => {
+                let release = shuffler.release(task, round, WAIT).await?;
+                Ok(release.map(|signed| signed.body))
+            }
+            From::Process(shuffler) => {
+                let release = shuffler.release(&task.id(), round, WAIT).await?;
+                Ok(release.map(|release| release.body))
+            }
+        }
     }
 
     /// Waits after failures, until there is a success.
     fn pauses(&self) -> retry::Pauses {
         retry::Pauses::new(FIRST_PAUSE, self.longest_pause)
     }
+}
+
+fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {
+    let token = read_token(config.token_file.as_deref().ok_or(ServiceError::NoToken)?)?;
+    let failed = |path: &Path, error| ServiceError::File { path: path.to_owned(), error };
+    let ca = config.shuffler_ca.as_deref();
+    let ca = ca.map(|path| fs::read(path).map_err(|error| failed(path, error))).transpose()?;
+    let address = Address::new(&config.shuffler_url, "shuffler_url", true)?;
+    let trust = Trust::new(ca.as_deref());
+    Ok(ShufflerApi::new(Route::Direct(address), Some(token.to_string()), &trust)?)
 }
 
 /// Collects one task's releases until its last round.
@@ -83,7 +125,7 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
                 }
                 (pauses, failing) = (source.pauses(), false);
             }
-            Err(CollectError::Transport(error)) if error.kind() == Some(ProblemKind::Finished) => {
+            Err(error) if error.kind() == Some(ProblemKind::Finished) => {
                 tracing::info!(task = %id, "the task was closed: no more releases");
                 return;
             }

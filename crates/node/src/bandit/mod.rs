@@ -15,14 +15,15 @@ use incrowd_protocol::{BatchSums, Task, TaskId};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
-    Keys, Metrics, NodeConfig, ServiceError,
+    Keys, Metrics, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
+    role::{Later, Role, Service},
     store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
     tokens::Tokens,
 };
 pub use collector::CollectError;
-use collector::Source;
+pub(crate) use collector::Source;
 
 /// A running bandit.
 pub struct BanditServer {
@@ -31,8 +32,9 @@ pub struct BanditServer {
     keys: Keys,
     tokens: Arc<Tokens>,
     metrics: Arc<Metrics>,
+    collectors: Mutex<JoinSet<()>>,
     /// For open requests.
-    pub(crate) stopping: Stopping,
+    stopping: Stopping,
 }
 
 /// A model as it is published.
@@ -58,16 +60,14 @@ struct Learner {
 
 impl BanditServer {
     /// Opens every task in the store. Tasks whose guarantee is beyond the operator's limits are an error.
-    pub fn start(
-        config: &NodeConfig,
-        tasks: Vec<Task>,
+    pub(crate) fn start(
+        service: &Service<'_>,
         store: Arc<dyn BanditStore>,
         keys: Keys,
-        tokens: Arc<Tokens>,
-        metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, ServiceError> {
+        let &Service { config, tasks, tokens, metrics } = service;
         let mut handles = HashMap::new();
-        for task in tasks {
+        for task in tasks.iter().cloned() {
             let id = task.id();
             if task.keys().bandit != keys.verification_key() {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
@@ -86,33 +86,24 @@ impl BanditServer {
             let model = watch::Sender::new(model);
             handles.insert(id, Arc::new(TaskHandle { task, learner: Mutex::new(learner), model }));
         }
-        let stopping = Stopping::default();
-        Ok(Arc::new(Self { tasks: handles, store, keys, tokens, metrics, stopping }))
-    }
-
-    /// The routes for devices, and their description.
-    pub fn router(self: &Arc<Self>) -> Router {
-        handlers::router(self)
+        Ok(Arc::new(Self {
+            tasks: handles,
+            store,
+            keys,
+            tokens: tokens.clone(),
+            metrics: metrics.clone(),
+            collectors: Mutex::default(),
+            stopping: Stopping::default(),
+        }))
     }
 
     /// Collects the releases of every task until it is finished or closed.
-    pub fn collect(
-        self: &Arc<Self>,
-        config: &NodeConfig,
-        token: &str,
-    ) -> Result<JoinSet<()>, ServiceError> {
-        let source = Arc::new(Source::new(config, token)?);
-        let mut running = JoinSet::new();
+    pub(crate) fn collect(self: &Arc<Self>, source: Source) {
+        let source = Arc::new(source);
+        let mut running = self.collectors.lock().unwrap_or_else(PoisonError::into_inner);
         for handle in self.tasks.values() {
             running.spawn(collector::run(self.clone(), source.clone(), handle.clone()));
         }
-        Ok(running)
-    }
-
-    /// Whether steps can be stored now.
-    pub async fn ready(&self) -> bool {
-        let store = self.store.clone();
-        matches!(tokio::task::spawn_blocking(move || store.check_writable()).await, Ok(Ok(())))
     }
 
     /// The tasks, the last round each has absorbed, and the newest model's version.
@@ -153,6 +144,37 @@ impl BanditServer {
         let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
         self.metrics.absorbed(&id, round, version);
         Ok(())
+    }
+}
+
+impl Role for BanditServer {
+    fn tags(&self) -> Vec<&'static str> {
+        vec!["bandit"]
+    }
+
+    fn routes(self: Arc<Self>) -> Router {
+        handlers::router(&self)
+    }
+
+    fn ready(&self) -> Later<'_, bool> {
+        let store = self.store.clone();
+        let check = tokio::task::spawn_blocking(move || store.check_writable());
+        Box::pin(async { matches!(check.await, Ok(Ok(()))) })
+    }
+
+    fn reload(&self) -> Result<(), ServiceError> {
+        Ok(())
+    }
+
+    fn stop_waiting(&self) {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.stopping.now();
+    }
+
+    fn stop(&self) -> Later<'_, ()> {
+        let collectors = self.collectors.lock().map(|mut running| std::mem::take(&mut *running));
+        let mut collectors = collectors.unwrap_or_default();
+        Box::pin(async move { collectors.shutdown().await })
     }
 }
 

@@ -152,29 +152,16 @@ async fn release(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let id = task_id(&task)?;
-    let handle = shuffler.task(&id)?;
-    let unknown = |_| Problem::new(Kind::NotFound, "the task does not have this round");
     let round: u32 =
         round.parse().map_err(|_| Problem::new(Kind::NotFound, "a round is a number"))?;
-    handle.mechanism().round(round).map_err(unknown)?;
-    let mut progress = handle.progress.clone();
-    let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
-    shuffler.stopping.or(full, wait(query.wait)?).await;
-    let now = *handle.progress.borrow();
-    if !now.closed && now.round.is_some_and(|now| now <= round) {
-        let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
-        return Ok((StatusCode::ACCEPTED, retry).into_response());
-    }
-    let store = shuffler.store.clone();
-    let read = tokio::task::spawn_blocking(move || store.release(&id, round)).await;
-    match read {
-        Ok(Ok(Some(release))) => {
+    match shuffler.release(&id, round, wait(query.wait)?).await? {
+        Some(release) => {
             Ok(Signed::from(release).answer(&headers, "private, max-age=31536000, immutable"))
         }
-        Ok(Ok(None)) => {
-            Err(Problem::new(Kind::Finished, "the task was closed before this round was full"))
+        None => {
+            let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
+            Ok((StatusCode::ACCEPTED, retry).into_response())
         }
-        Ok(Err(_)) | Err(_) => Err(unavailable()),
     }
 }
 

@@ -11,8 +11,10 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     num::NonZeroU32,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use axum::{Router, extract::FromRef};
@@ -25,10 +27,11 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
-    HttpLimits, KeyError, Keys, Metrics, NodeConfig, ServiceError,
+    HttpLimits, KeyError, KeyRole, Keys, Metrics, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
-    store::{CommitError, ShufflerStore},
+    role::{Later, Role, Service},
+    store::{CommitError, ShufflerStore, SignedRelease},
     tokens::Tokens,
 };
 use gateway::Gateway;
@@ -42,6 +45,7 @@ pub struct Shuffler {
     commits: GroupCommit,
     writer: Mutex<Option<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
+    key_file: PathBuf,
     gateway: Option<Gateway>,
     tokens: Arc<Tokens>,
     model_url: Option<String>,
@@ -51,7 +55,7 @@ pub struct Shuffler {
     per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
     metrics: Arc<Metrics>,
     /// For open requests.
-    pub(crate) stopping: Stopping,
+    stopping: Stopping,
 }
 
 /// A task that is served.
@@ -77,13 +81,12 @@ struct PublicNotice<'a> {
 impl Shuffler {
     /// Opens every task in the store and starts the thread that commits. Tasks whose guarantee is beyond the operator's limits are an error.
     pub fn start(
-        config: &NodeConfig,
-        tasks: Vec<Task>,
+        service: &Service<'_>,
         store: Arc<dyn ShufflerStore>,
         keys: Keys,
-        tokens: Arc<Tokens>,
-        metrics: Arc<Metrics>,
+        key_file: PathBuf,
     ) -> Result<Arc<Self>, ServiceError> {
+        let &Service { config, tasks, tokens, metrics } = service;
         let gateway = match keys.gateway_seed() {
             Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
             _ => None,
@@ -95,7 +98,7 @@ impl Shuffler {
         );
         let mut watched = Watched::new();
         let mut opened = Vec::new();
-        for task in tasks {
+        for task in tasks.iter().cloned() {
             if task.keys().shuffler != keys.verification_key() {
                 return Err(ServiceError::OtherKey { task: task.id(), role: "shuffler" });
             }
@@ -134,25 +137,21 @@ impl Shuffler {
             commits,
             writer: Mutex::new(Some(writer)),
             keys: RwLock::new(Arc::new(keys)),
+            key_file,
             gateway,
-            tokens,
+            tokens: tokens.clone(),
             model_url,
             open_uploads: config.shuffler.open_uploads,
             limits: config.http,
             all: quota(reports_per_second).map(RateLimiter::direct),
             per_peer: quota(reports_per_second_per_peer).map(RateLimiter::keyed),
-            metrics,
+            metrics: metrics.clone(),
             stopping: Stopping::default(),
         }))
     }
 
-    /// The routes for devices, bandits and relays, and their description.
-    pub fn router(self: &Arc<Self>) -> Router {
-        handlers::router(self)
-    }
-
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open any more.
-    pub fn reload_keys(&self, keys: Keys) -> Result<(), KeyError> {
+    fn take_keys(&self, keys: Keys) -> Result<(), KeyError> {
         let changed = keys.verification_key() != self.keys().verification_key();
         if changed {
             return Err(KeyError::Rotation(
@@ -166,11 +165,6 @@ impl Shuffler {
         }
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         Ok(())
-    }
-
-    /// Whether reports can be stored now.
-    pub async fn ready(&self) -> bool {
-        self.commits.check_writable().await.is_ok()
     }
 
     /// The tasks and how far they are.
@@ -187,12 +181,30 @@ impl Shuffler {
         self.commits.close(*task).await.map_err(|_| unavailable())
     }
 
-    /// Commits what is waiting and ends the thread. To be called when no more requests come.
-    pub fn stop(&self) {
-        self.commits.stop();
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(_)) = writer.map(JoinHandle::join) {
-            tracing::error!("the thread that commits had failed");
+    /// A round's release; none until its batch is full, for which it waits.
+    pub async fn release(
+        &self,
+        task: &TaskId,
+        round: u32,
+        wait: Duration,
+    ) -> Result<Option<SignedRelease>, Problem> {
+        let handle = self.task(task)?;
+        let unknown = |_| Problem::new(Kind::NotFound, "the task does not have this round");
+        handle.mechanism().round(round).map_err(unknown)?;
+        let mut progress = handle.progress.clone();
+        let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
+        self.stopping.or(full, wait).await;
+        let now = *handle.progress.borrow();
+        if !now.closed && now.round.is_some_and(|now| now <= round) {
+            return Ok(None);
+        }
+        let (store, id) = (self.store.clone(), *task);
+        match tokio::task::spawn_blocking(move || store.release(&id, round)).await {
+            Ok(Ok(Some(release))) => Ok(Some(release)),
+            Ok(Ok(None)) => {
+                Err(Problem::new(Kind::Finished, "the task was closed before this round was full"))
+            }
+            Ok(Err(_)) | Err(_) => Err(unavailable()),
         }
     }
 
@@ -209,6 +221,40 @@ impl Shuffler {
 impl FromRef<Arc<Shuffler>> for HttpLimits {
     fn from_ref(shuffler: &Arc<Shuffler>) -> Self {
         shuffler.limits
+    }
+}
+
+impl Role for Shuffler {
+    fn tags(&self) -> Vec<&'static str> {
+        if self.gateway.is_some() { vec!["shuffler", "gateway"] } else { vec!["shuffler"] }
+    }
+
+    fn routes(self: Arc<Self>) -> Router {
+        handlers::router(&self)
+    }
+
+    fn ready(&self) -> Later<'_, bool> {
+        Box::pin(async { self.commits.check_writable().await.is_ok() })
+    }
+
+    fn reload(&self) -> Result<(), ServiceError> {
+        Ok(self.take_keys(Keys::load(&self.key_file, KeyRole::Shuffler)?)?)
+    }
+
+    fn stop_waiting(&self) {
+        self.stopping.now();
+    }
+
+    /// Waits for the last commit.
+    fn stop(&self) -> Later<'_, ()> {
+        self.commits.stop();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = tokio::task::spawn_blocking(|| writer.map(JoinHandle::join));
+        Box::pin(async {
+            if !matches!(ended.await, Ok(None | Some(Ok(())))) {
+                tracing::error!("the thread that commits had failed");
+            }
+        })
     }
 }
 

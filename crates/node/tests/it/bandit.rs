@@ -236,14 +236,16 @@ async fn r24_a_release_that_the_shuffler_did_not_sign_is_not_absorbed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bandit_stops_asking_when_the_task_is_closed() {
     let place = Place::new(plain(mechanism(2, 0, &[(3, SIZE, 1)])));
-    let node = place.start(Roles::Both);
-    fill(&node, 1).await;
-    let model = node.model_of(1).await;
-    assert_eq!(node.close().await, 204);
+    let shuffler = place.start(Roles::Shuffler);
+    let bandit = place.bandit_of(&shuffler).start(Roles::Bandit);
+    fill(&shuffler, 1).await;
+    let model = bandit.model_of(1).await;
+    assert_eq!(shuffler.close().await, 204);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let text = node.metrics().await;
+    let text = shuffler.metrics().await;
     let told = crate::common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
     assert!((told - 1.0).abs() < 0.5, "it is told once and asks no more");
-    assert_eq!(node.signed(node.model("").await, Document::Model).await, model);
-    node.stop().await;
+    assert_eq!(bandit.signed(bandit.model("").await, Document::Model).await, model);
+    bandit.stop().await;
+    shuffler.stop().await;
 }

@@ -9,6 +9,7 @@ use axum::{
 };
 use incrowd_node::{
     KeyRole, Keys, Metrics, Role, Shuffler, Tokens,
+    role::{self, Role as _},
     store::{MemoryShufflerStore, SqliteShufflerStore},
 };
 use incrowd_protocol::{MediaType, Report, paths};
@@ -32,10 +33,14 @@ impl Service {
         let keys = Keys::load(&files.shuffler_keys, KeyRole::Shuffler).unwrap();
         let tokens = Arc::new(Tokens::load(&files.tokens).unwrap());
         let metrics = Arc::new(Metrics::default());
-        let tasks = vec![place.task.clone()];
-        let shuffler =
-            Shuffler::start(&place.config, tasks, store, keys, tokens, metrics.clone()).unwrap();
-        let routes = shuffler.router();
+        let service = role::Service {
+            config: &place.config,
+            tasks: std::slice::from_ref(&place.task),
+            tokens: &tokens,
+            metrics: &metrics,
+        };
+        let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys.clone()).unwrap();
+        let routes = shuffler.clone().routes();
         Self { shuffler, routes, metrics }
     }
 
@@ -126,8 +131,7 @@ async fn r3_r5_r25_after_a_failed_or_unknown_commit_a_retry_is_answered_correctl
             3,
             "the others were answered as duplicates"
         );
-        let shuffler = service.shuffler;
-        tokio::task::spawn_blocking(move || shuffler.stop()).await.unwrap();
+        service.shuffler.stop().await;
     }
 }
 
@@ -147,7 +151,6 @@ async fn r1_a_close_that_nobody_knows_of_is_told_by_the_next_answer() {
         assert_eq!(service.shuffler.progress()[0].1.closed, closed);
         assert!(service.shuffler.close(&place.task.id()).await.is_ok());
         assert!(service.shuffler.progress()[0].1.closed);
-        let shuffler = service.shuffler;
-        tokio::task::spawn_blocking(move || shuffler.stop()).await.unwrap();
+        service.shuffler.stop().await;
     }
 }

@@ -296,9 +296,9 @@ async fn r22_a_relay_with_a_wrong_token_carries_nothing() {
     node.stop().await;
 }
 
-/// A certificate for 127.0.0.1 and its key.
-fn certificate(folder: &Path) -> TlsConfig {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+/// A certificate for a name and its key.
+fn certificate(folder: &Path, name: &str) -> TlsConfig {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let tls = TlsConfig { certificate: folder.join("tls.pem"), key: folder.join("tls.key") };
     fs::write(&tls.certificate, made.cert.pem()).unwrap();
     fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
@@ -308,14 +308,13 @@ fn certificate(folder: &Path) -> TlsConfig {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_carries_everything_from_device_to_model() {
     let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
-    let tls = certificate(place.folder.path());
+    let tls = certificate(place.folder.path(), "127.0.0.1");
     place.config.tls = Some(tls.clone());
     let node = place.start(Roles::Both);
     assert!(node.base.starts_with("https://"));
     for number in 0..2 {
         assert_eq!(node.put_sealed(&one_hot(place.mechanism(), 1, number)).await.status(), 204);
     }
-    // The node's own collector came over TLS too.
     node.model_of(1).await;
     assert_eq!(node.status().await.absorbed, Some(1));
     let strangers = incrowd_transport::client(&Trust::System).unwrap();
@@ -362,7 +361,7 @@ async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
         config.allow_plain_http = true;
         assert!(config.clone().check().is_ok());
         config.allow_plain_http = false;
-        config.tls = Some(certificate(place.folder.path()));
+        config.tls = Some(certificate(place.folder.path(), "127.0.0.1"));
         assert!(config.check().is_ok());
     }
     place.config.tls = Some(TlsConfig {
@@ -371,4 +370,30 @@ async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
     });
     let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
     assert!(matches!(refused, ServiceError::Tls(_)), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_roles_learn_behind_a_certificate_that_is_not_for_their_address() {
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    place.config.tls = Some(certificate(place.folder.path(), "shuffler.example"));
+    let node = place.node(Roles::Both);
+    let ca = fs::read(&place.config.tls.as_ref().unwrap().certificate).unwrap();
+    let tls = client_config(&Trust::new(Some(&ca))).unwrap();
+    let client = Client::builder()
+        .tls_backend_preconfigured(tls)
+        .resolve("shuffler.example", node.address())
+        .build()
+        .unwrap();
+    let base = format!("https://shuffler.example:{}", node.address().port());
+    for number in 0..2 {
+        let report = one_hot(place.mechanism(), 1, number);
+        let url = format!("{base}{}", paths::report(&place.task.id(), report.id()));
+        let body = report.encode(place.mechanism()).unwrap();
+        let put = client.put(url).bearer_auth(place.token(Role::Device)).body(body);
+        let put = put.header("content-type", MediaType::Report.as_str());
+        assert_eq!(put.send().await.unwrap().status(), 204);
+    }
+    let model = format!("{base}{}", paths::model(&place.task.id(), 0, 30));
+    assert_eq!(client.get(model).send().await.unwrap().status(), 200);
+    node.stop().await;
 }

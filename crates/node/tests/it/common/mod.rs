@@ -162,7 +162,7 @@ impl Place {
     }
 
     /// A last connection of the node before may still hold the store for a moment.
-    fn node(&self, roles: Roles) -> Node {
+    pub fn node(&self, roles: Roles) -> Node {
         for _ in 0..100 {
             match Node::start(&self.config, roles) {
                 Err(ServiceError::Store(StoreError::InUse(_))) => {
