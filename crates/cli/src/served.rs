@@ -45,12 +45,7 @@ impl Served {
         std::fs::write(&file, toml::to_string(task.as_ref())?)?;
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
         // The people are synthetic: whatever the options ask for is allowed.
-        let limits = Limits {
-            epsilon_local: f64::INFINITY,
-            epsilon_central: f64::INFINITY,
-            delta: 1.0,
-            smallest_batch: 1,
-        };
+        let limits = Limits::unlimited();
         let config = NodeConfig {
             listen: free,
             admin_listen: free,
@@ -63,7 +58,8 @@ impl Served {
         let node = runtime.block_on(async { Node::start(&config, Roles::Both) })?;
         let token = |role: Role| {
             let new = node.new_tokens().iter().find(|(of, _)| *of == role);
-            new.map(|(_, token)| token.to_string()).unwrap_or_default()
+            let (_, token) = new.expect("invariant: an empty data folder gets new tokens");
+            token.to_string()
         };
         let (device_token, admin_token) = (token(Role::Device), token(Role::Admin));
         let id = node.tasks().next().ok_or("the node serves no task")?;

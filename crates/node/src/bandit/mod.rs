@@ -172,8 +172,8 @@ impl Role for BanditServer {
     }
 
     fn stop(&self) -> Later<'_, ()> {
-        let collectors = self.collectors.lock().map(|mut running| std::mem::take(&mut *running));
-        let mut collectors = collectors.unwrap_or_default();
+        let mut collectors =
+            std::mem::take(&mut *self.collectors.lock().unwrap_or_else(PoisonError::into_inner));
         Box::pin(async move { collectors.shutdown().await })
     }
 }

@@ -199,12 +199,7 @@ pub fn settings(data: PathBuf) -> NodeConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         admin_listen: "127.0.0.1:0".parse().unwrap(),
         data,
-        limits: Limits {
-            epsilon_local: f64::INFINITY,
-            epsilon_central: f64::INFINITY,
-            delta: 1.0,
-            smallest_batch: 1,
-        },
+        limits: Limits::unlimited(),
         ..NodeConfig::default()
     };
     config.http.shutdown_seconds = 1;
