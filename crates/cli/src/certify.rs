@@ -9,7 +9,7 @@ use incrowd_privacy::{
     central::{self, Setting},
     certify, clones, local, shown,
 };
-use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage, TaskConfig};
+use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Stage, TaskConfig};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -184,7 +184,7 @@ fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
     let size = arguments.batch_size.ok_or("--batch-size or --schedule is missing")?;
     // More reports than a schedule can count hide no less.
     let size = size.min(u64::from(u32::MAX)) as u32;
-    Ok(Stage { rounds: 1, size, bits: arguments.bits, flip })
+    Ok(Stage { rounds: 1, size, law: Law { bits: arguments.bits, flip } })
 }
 
 fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
@@ -204,7 +204,11 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
             .map_err(|_| rule())?;
         let number = |text: &str| text.parse::<u32>().map_err(|_| rule());
         let flip = keep_probability(keep.parse().map_err(|_| rule())?)?;
-        Ok(Stage { rounds: number(rounds)?, size: number(size)?, bits: number(bits)?, flip })
+        Ok(Stage {
+            rounds: number(rounds)?,
+            size: number(size)?,
+            law: Law { bits: number(bits)?, flip },
+        })
     };
     text.split(',').map(stage).collect()
 }
@@ -228,7 +232,7 @@ fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
         |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
     let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
     rows.extend(local::bounds(dimension, bits, keep)?.into_iter().map(row("one report", true)));
-    let randomizer = paper::Randomizer { dimension, bits, flip: stage.flip.value() };
+    let randomizer = paper::Randomizer { dimension, bits, flip: stage.law.flip.value() };
     // Outside its regime the paper says nothing.
     let paper = paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta());
     let proposition_3 = |epsilon| Bound { bound: BoundName::PaperProposition3, epsilon };

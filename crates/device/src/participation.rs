@@ -74,7 +74,7 @@ impl Participation {
 
 #[cfg(test)]
 mod tests {
-    use incrowd_protocol::{FlipProbability, MechanismConfig, Stage};
+    use incrowd_protocol::{FlipProbability, Law, MechanismConfig, Stage};
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
         let config = MechanismConfig {
             dimension: 1,
             context_bound: 1.0,
-            schedule: vec![Stage { rounds: 50, size: 1, bits: 1, flip }],
+            schedule: vec![Stage { rounds: 50, size: 1, law: Law { bits: 1, flip } }],
             grace: 2,
             central_delta: 1e-6,
             participations: 2,

@@ -1,6 +1,6 @@
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{PlanError, Preset};
 
@@ -9,9 +9,8 @@ pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
 /// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the formula says.
 pub const SMALLEST_BATCH: u32 = 100;
 
-/// How much one report on the wire may tell.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// How much one report on the wire may tell. In a file: a number, `"default"` or `"unlimited"`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum LocalLimit {
     /// At most [`DEFAULT_LOCAL_EPSILON`].
     #[default]
@@ -33,6 +32,46 @@ impl LocalLimit {
     }
 }
 
+impl Serialize for LocalLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Default => serializer.serialize_str("default"),
+            Self::AtMost(epsilon) => serializer.serialize_f64(epsilon),
+            Self::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LocalLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LocalLimit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number above 0, \"default\" or \"unlimited\"")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<LocalLimit, E> {
+                Ok(LocalLimit::AtMost(value))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<LocalLimit, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<LocalLimit, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<LocalLimit, E> {
+                match value {
+                    "default" => Ok(LocalLimit::Default),
+                    "unlimited" => Ok(LocalLimit::Unlimited),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(value), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// As an argument: a number or `unlimited`; an argument that is not given is the default.
 impl FromStr for LocalLimit {
     type Err = String;
 
@@ -48,6 +87,7 @@ impl FromStr for LocalLimit {
 
 /// How the sizes of batches may change over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
     /// Whatever predicts less regret.

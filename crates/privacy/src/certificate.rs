@@ -1,6 +1,6 @@
 use std::fmt;
 
-use incrowd_protocol::{Mechanism, MechanismHash};
+use incrowd_protocol::{Law, Mechanism, MechanismHash, Stage};
 use serde::Serialize;
 
 use crate::{
@@ -34,21 +34,43 @@ pub struct Certificate {
 
 /// The guarantee of one stage's rounds by itself. The certificate is the worst of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(into = "RoundFields")]
 pub struct RoundCertificate {
-    /// Batches of this kind.
-    pub rounds: u32,
-    /// Reports in a batch.
-    pub size: u32,
-    /// Bits per coordinate.
-    pub bits: u32,
-    /// p, as a float.
-    pub flip_probability: f64,
+    /// The batches that this is about.
+    pub stage: Stage,
     /// Of one report.
     pub epsilon_local: f64,
     /// Of the releases, for a person who takes part in k batches like this one.
     pub epsilon_central: f64,
     /// Where `epsilon_central` comes from.
     pub epsilon_central_bound: BoundName,
+}
+
+/// A [`RoundCertificate`] as it is written: p as a float.
+#[derive(Serialize)]
+struct RoundFields {
+    rounds: u32,
+    size: u32,
+    bits: u32,
+    flip_probability: f64,
+    epsilon_local: f64,
+    epsilon_central: f64,
+    epsilon_central_bound: BoundName,
+}
+
+impl From<RoundCertificate> for RoundFields {
+    fn from(certificate: RoundCertificate) -> Self {
+        let Stage { rounds, size, law: Law { bits, flip } } = certificate.stage;
+        Self {
+            rounds,
+            size,
+            bits,
+            flip_probability: flip.value(),
+            epsilon_local: certificate.epsilon_local,
+            epsilon_central: certificate.epsilon_central,
+            epsilon_central_bound: certificate.epsilon_central_bound,
+        }
+    }
 }
 
 /// An assumption that a guarantee needs.
@@ -118,13 +140,10 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let (mut locals, mut centrals) = (Vec::new(), Vec::new());
     for stage in mechanism.schedule().stages() {
         let setting = Setting::of_stage(mechanism, stage)?;
-        let local = local::certify(setting.dimension, stage.bits, setting.keep)?;
+        let local = local::certify(setting.dimension, stage.law.bits, setting.keep)?;
         let central = central::certify(&setting)?;
         rounds.push(RoundCertificate {
-            rounds: stage.rounds,
-            size: stage.size,
-            bits: stage.bits,
-            flip_probability: stage.flip.value(),
+            stage: *stage,
             epsilon_local: local.epsilon,
             epsilon_central: central.epsilon,
             epsilon_central_bound: central.bound,

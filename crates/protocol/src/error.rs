@@ -41,11 +41,6 @@ pub enum ProtocolError {
     /// `honest_fraction` is out of range.
     #[error("honest_fraction is {0}, must be above 0 and at most 1")]
     HonestFraction(f64),
-    /// A growing schedule cannot be made from these numbers.
-    #[error(
-        "growth is {0}, must be at least 1 and finite, with a horizon no smaller than the first batch"
-    )]
-    Growth(f64),
 
     /// `parameter_bound` (S) is not positive and finite.
     #[error("parameter_bound is {0}, must be from 1e-20 to 1e20")]

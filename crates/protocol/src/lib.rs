@@ -37,10 +37,10 @@ pub use learner::{Confidence, Learner, LearnerConfig, UpdateRule};
 pub use mechanism::{Mechanism, MechanismConfig, MechanismHash};
 pub use media::{MediaType, SIGNATURE_HEADER};
 pub use model::{Model, ModelParts};
-pub use notice::{KeyState, RoundLaw, RoundNotice, SealingKey, TaskNotice};
+pub use notice::{KeyState, RoundNotice, SealingKey, TaskNotice};
 pub use problem::{ProblemDocument, ProblemKind};
 pub use report::{Report, ReportId};
-pub use schedule::{MAX_BITS, Round, Schedule, Stage};
+pub use schedule::{Law, MAX_BITS, Round, Schedule, Stage};
 pub use sums::BatchSums;
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
 

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{ProtocolError, Round, Schedule, Stage, coordinates, hex32::hex32};
+use crate::{Law, ProtocolError, Round, Schedule, Stage, coordinates, hex32::hex32};
 
 /// The unchecked form of a [`Mechanism`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,9 +135,8 @@ impl Mechanism {
         bytes.extend(self.honest_fraction.to_be_bytes());
         bytes.extend((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
-            let flip = stage.flip;
-            for word in [stage.rounds, stage.size, stage.bits, flip.numerator(), flip.denominator()]
-            {
+            let Law { bits, flip } = stage.law;
+            for word in [stage.rounds, stage.size, bits, flip.numerator(), flip.denominator()] {
                 bytes.extend(word.to_be_bytes());
             }
         }

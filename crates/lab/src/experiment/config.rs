@@ -4,8 +4,7 @@ use incrowd_planner::{DEFAULT_LOCAL_EPSILON, LocalLimit};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, ExperimentError, LocalEpsilon, Setting, algorithm::names_or_tables,
-    range::check as range,
+    AlgorithmConfig, ExperimentError, Setting, algorithm::names_or_tables, range::check as range,
 };
 use incrowd_sim::{EnvironmentConfig, Source};
 
@@ -58,7 +57,7 @@ pub struct ExperimentConfig {
     pub central_epsilons: Vec<f64>,
     /// Limits on the local epsilon; none: the default.
     #[serde(default)]
-    pub local_epsilons: Vec<LocalEpsilon>,
+    pub local_epsilons: Vec<LocalLimit>,
     /// Batch sizes; none: the planner's.
     #[serde(default)]
     pub batch_sizes: Vec<u32>,
@@ -120,8 +119,7 @@ impl ExperimentConfig {
             let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
             twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
         }
-        let caps: Vec<Option<f64>> =
-            self.local_epsilons.iter().map(|limit| limit.0.cap()).collect();
+        let caps: Vec<Option<f64>> = self.local_epsilons.iter().map(|limit| limit.cap()).collect();
         distinct("local_epsilons", &caps)?;
         distinct("horizons", &self.horizons)?;
         distinct("dimensions", &self.dimensions)?;
@@ -152,8 +150,8 @@ impl ExperimentConfig {
                 "above 0 and finite",
             )?;
         }
-        for epsilon in &self.local_epsilons {
-            if let LocalLimit::AtMost(epsilon) = epsilon.0 {
+        for &limit in &self.local_epsilons {
+            if let LocalLimit::AtMost(epsilon) = limit {
                 range(
                     "local_epsilon",
                     Some(epsilon),
@@ -232,7 +230,7 @@ impl Experiment {
                                 arms: self.source.arms(),
                                 horizon,
                                 central_epsilon,
-                                local_epsilon: local.unwrap_or_default().0.cap(),
+                                local_epsilon: local.unwrap_or_default().cap(),
                                 batch_size,
                             });
                         }

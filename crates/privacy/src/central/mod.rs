@@ -61,9 +61,9 @@ impl Setting {
     /// The setting of a stage of a mechanism.
     pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Result<Self, PrivacyError> {
         // The nearest float may be below c.
-        let keep = Upper::nearest(stage.flip.keep()).value();
+        let keep = Upper::nearest(stage.law.flip.keep()).value();
         Self::of_batch(
-            (mechanism.dimension() as u32, stage.bits, keep),
+            (mechanism.dimension() as u32, stage.law.bits, keep),
             u64::from(stage.size),
             mechanism.honest_fraction(),
             mechanism.participations(),
