@@ -86,9 +86,9 @@ fn check_mechanism(mechanism: &Mechanism) {
     assert!((1..=1000).contains(&d));
     assert!((1e-20..=1e20).contains(&mechanism.context_bound()));
     assert!((1..=10_000).contains(&stages.len()) && mechanism.grace() <= 1000);
-    assert!(mechanism.central_delta() > 0.0 && mechanism.central_delta() < 1.0);
-    assert!(mechanism.honest_fraction() > 0.0 && mechanism.honest_fraction() <= 1.0);
-    assert!(mechanism.participations() >= 1);
+    assert!(mechanism.central_delta().get() > 0.0 && mechanism.central_delta().get() < 1.0);
+    assert!(mechanism.honest_fraction().get() > 0.0 && mechanism.honest_fraction().get() <= 1.0);
+    assert!(mechanism.participations().get() >= 1);
     let mut end = 0;
     for (i, stage) in stages.iter().enumerate() {
         assert!(stage.rounds >= 1 && stage.size >= 1 && (1..=4095).contains(&stage.law.bits));

@@ -1,6 +1,7 @@
 //! The price of each choice: the same request with one thing changed.
 
 use incrowd_privacy::local;
+use incrowd_protocol::{Bits, Keep};
 use serde::Serialize;
 
 use crate::{
@@ -40,10 +41,10 @@ pub fn alternatives(
     for (change, changed) in changes(request, chosen) {
         let Ok(changed) = changed.check() else { continue };
         let other;
-        let budget = if budget.fits(changed.config()) {
+        let budget = if budget.fits(&changed) {
             budget
         } else {
-            other = Budget::new(changed.config());
+            other = Budget::new(&changed);
             &other
         };
         let Ok(draft) = search::best(&changed, budget) else { continue };
@@ -58,10 +59,11 @@ fn describe(
     budget: &Budget,
     draft: &Draft,
 ) -> Result<Alternative, PlanError> {
-    let dimension = request.config().dimension;
+    let dimension = request.units.dimension;
     let mut epsilon_local = 0.0_f64;
     for DraftStage { law, .. } in &draft.stages {
-        epsilon_local = epsilon_local.max(local::certify(dimension, law.bits, law.keep)?.epsilon);
+        let (bits, keep) = (Bits::new(law.bits)?, Keep::new(law.keep)?);
+        epsilon_local = epsilon_local.max(local::certify(dimension, bits, keep).epsilon);
     }
     // The smallest batch hides least; the others were given as much as they can hide.
     let first = draft.stages[0];
@@ -79,7 +81,7 @@ fn describe(
         epsilon_central,
         certified: false,
         predicted_regret: draft.regret,
-        random_regret: crate::random_regret(dimension as usize) * request.horizon() as f64,
+        random_regret: crate::random_regret(dimension.get() as usize) * request.horizon() as f64,
     })
 }
 

@@ -71,7 +71,7 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     if let Some(preset) = request.config().preset {
         return preset::plan(request, preset);
     }
-    let budget = Budget::new(request.config());
+    let budget = Budget::new(request);
     let draft = search::refine(request, &budget, &search::best(request, &budget)?)?;
     let (mechanism, certificate) = certified(request, draft.stages.clone())?;
     let task = search::task_with(mechanism, incrowd_protocol::Learner::default())?;

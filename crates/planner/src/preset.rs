@@ -4,7 +4,7 @@ use std::fmt;
 
 use incrowd_bandit::forecast;
 use incrowd_privacy::certify;
-use incrowd_protocol::{Confidence, Learner, LearnerConfig, UpdateRule};
+use incrowd_protocol::{Confidence, Learner, LearnerConfig, ProtocolError, UpdateRule};
 use libm::{pow, sqrt};
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,8 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let mut statement = statement(request, preset, &choice, randomizer)?;
     let wanted = statement.batch_size.min(u64::from(request.largest_batch())) as u32;
     let size = config.batch_size.unwrap_or(wanted);
-    let sizes = sizes::equal(size, request.horizon()).ok_or(PlanError::BatchSize(size))?;
+    let rounds = request.horizon() / u64::from(size);
+    let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
     let law = DraftLaw { bits: choice.bits, keep: 1.0 - choice.flip };
     let stages: Vec<DraftStage> =
         sizes.into_iter().map(|(rounds, size)| DraftStage { rounds, size, law }).collect();

@@ -1,5 +1,6 @@
 use std::{fmt, str::FromStr};
 
+use incrowd_protocol::{BatchSize, Delta, Dimension, HonestFraction, Participations};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{PlanError, Preset};
@@ -174,7 +175,7 @@ impl PlanRequest {
         if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
             positive("local epsilon", Some(epsilon))?;
         }
-        self.check_numbers()?;
+        let units = self.units()?;
         let horizon = self.total()?;
         if horizon == 0 || horizon > 1_000_000_000_000 {
             return Err(PlanError::Horizon(horizon));
@@ -183,35 +184,27 @@ impl PlanRequest {
             return Err(PlanError::NoLimit);
         }
         let largest_batch = self.largest_batch(horizon)?;
-        Ok(Request { config: self, horizon, largest_batch })
+        Ok(Request { config: self, units, horizon, largest_batch })
     }
 
-    fn check_numbers(&self) -> Result<(), PlanError> {
-        if self.dimension == 0 || self.dimension > 1000 {
-            return Err(PlanError::Dimension(self.dimension));
-        }
-        if !(self.delta > 0.0 && self.delta < 1.0) {
-            return Err(PlanError::Delta(self.delta));
-        }
-        if self.batch_size == Some(0) {
-            return Err(PlanError::BatchSize(0));
+    fn units(&self) -> Result<Units, PlanError> {
+        let dimension = Dimension::new(self.dimension)?;
+        let delta = Delta::new(self.delta)?;
+        if let Some(size) = self.batch_size {
+            BatchSize::new(u64::from(size)).map_err(|error| error.named("batch size"))?;
         }
         if let Some(bits) = self.bits.filter(|bits| !(1..=64).contains(bits)) {
             return Err(PlanError::Bits(bits));
         }
-        if self.participations == 0 {
-            return Err(PlanError::Participations(0));
-        }
-        if !(self.honest_fraction > 0.0 && self.honest_fraction <= 1.0) {
-            return Err(PlanError::HonestFraction(self.honest_fraction));
-        }
+        let participations = Participations::new(self.participations)?;
+        let honest_fraction = HonestFraction::new(self.honest_fraction)?;
         if self.grace > 1000 {
             return Err(PlanError::Grace(self.grace));
         }
         if !(self.reward_window_hours >= 0.0 && self.reward_window_hours.is_finite()) {
             return Err(PlanError::RewardWindow(self.reward_window_hours));
         }
-        Ok(())
+        Ok(Units { dimension, delta, participations, honest_fraction })
     }
 
     fn total(&self) -> Result<u64, PlanError> {
@@ -240,10 +233,20 @@ impl PlanRequest {
     }
 }
 
+/// The numbers of a request that its guarantee depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Units {
+    pub dimension: Dimension,
+    pub delta: Delta,
+    pub participations: Participations,
+    pub honest_fraction: HonestFraction,
+}
+
 /// A valid request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub(crate) config: PlanRequest,
+    pub(crate) units: Units,
     pub(crate) horizon: u64,
     pub(crate) largest_batch: u32,
 }

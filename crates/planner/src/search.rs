@@ -1,8 +1,10 @@
 //! The schedule with the least predicted regret, by guesses.
 
 use incrowd_bandit::report_variance;
+use incrowd_privacy::local;
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
+    Bits, FlipProbability, Keep, Law, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage,
+    TaskConfig,
 };
 use libm::ceil;
 
@@ -195,8 +197,9 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
     if let Some(epsilon) = config.local_epsilon.cap()
         && budget.local_keep(bits)? < SMALLEST_KEEP
     {
-        let smallest = incrowd_privacy::local::certify(dimension, bits, SMALLEST_KEEP)?.epsilon;
         let keep = SMALLEST_KEEP;
+        let smallest =
+            local::certify(request.units.dimension, Bits::new(bits)?, Keep::new(keep)?).epsilon;
         return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
     }
     let allowed = config.batch_size.unwrap_or(request.largest_batch);
@@ -231,7 +234,8 @@ fn smallest_central(
     for _ in 0..40 {
         epsilon = two_digits_up(1.02 * epsilon);
         let config = PlanRequest { central_epsilon: Some(epsilon), ..request.config().clone() };
-        if Budget::new(&config).keep(allowed, bits)? >= SMALLEST_KEEP {
+        let request = Request { config, ..request.clone() };
+        if Budget::new(&request).keep(allowed, bits)? >= SMALLEST_KEEP {
             break;
         }
     }

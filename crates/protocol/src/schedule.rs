@@ -1,9 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{FlipProbability, ProtocolError, coordinates};
+use crate::{Bits, Dimension, FlipProbability, ProtocolError};
 
-/// Largest number of bits per coordinate.
-pub const MAX_BITS: u32 = 4095;
 const MAX_COINS: u64 = 1 << 24;
 const MAX_STAGES: usize = 10_000;
 
@@ -100,15 +98,15 @@ pub struct Schedule {
 
 impl Schedule {
     /// A schedule of `stages`, for reports of `dimension`.
-    pub fn new(stages: Vec<Stage>, dimension: u32) -> Result<Self, ProtocolError> {
+    pub fn new(stages: Vec<Stage>, dimension: Dimension) -> Result<Self, ProtocolError> {
         if stages.is_empty() || stages.len() > MAX_STAGES {
             return Err(ProtocolError::Schedule("must have from 1 to 10000 stages"));
         }
         for stage in &stages {
             let bits = stage.law.bits;
-            let coins = coordinates(dimension as usize) as u64 * u64::from(bits);
-            if bits == 0 || bits > MAX_BITS || coins > MAX_COINS {
-                return Err(ProtocolError::Bits(bits, dimension));
+            let coins = dimension.coordinates() as u64 * u64::from(bits);
+            if Bits::new(bits).is_err() || coins > MAX_COINS {
+                return Err(ProtocolError::Bits(bits, dimension.get()));
             }
             if stage.size == 0 {
                 return Err(ProtocolError::Size(0, 1));
@@ -172,7 +170,11 @@ mod tests {
     fn a_round_knows_its_stage() {
         let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
         let stage = |rounds, size| Stage { rounds, size, law };
-        let schedule = Schedule::new(vec![stage(2, 10), stage(1, 20), stage(3, 40)], 2).unwrap();
+        let schedule = Schedule::new(
+            vec![stage(2, 10), stage(1, 20), stage(3, 40)],
+            Dimension::new(2).unwrap(),
+        )
+        .unwrap();
         let sizes: Vec<u32> = (1..=6).map(|j| schedule.round(j).unwrap().size).collect();
         assert_eq!(sizes, [10, 10, 20, 40, 40, 40]);
         assert_eq!(schedule.round(0), Err(ProtocolError::Round { round: 0, last: 6 }));

@@ -1,6 +1,7 @@
 use std::fmt;
 
 use incrowd_planner::{LocalLimit, Preset};
+use incrowd_protocol::BatchSize;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{ExperimentError, range::check as range};
@@ -198,7 +199,9 @@ impl AlgorithmConfig {
         let factor = |v: f64| (0.0..=100.0).contains(&v);
         range("exploration", self.exploration, factor, "from 0 to 100")?;
         range("sampled", self.sampled, factor, "from 0 to 100")?;
-        range("batch_size", self.batch_size, |v| v > 0, "at least 1")?;
+        if let Some(size) = self.batch_size {
+            BatchSize::new(u64::from(size))?;
+        }
         range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
     }
 }

@@ -1,6 +1,7 @@
 use std::{collections::HashSet, fmt, fs, path::Path};
 
 use incrowd_planner::{DEFAULT_LOCAL_EPSILON, LocalLimit};
+use incrowd_protocol::{BatchSize, Delta, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -136,7 +137,7 @@ impl ExperimentConfig {
             }
         }
         for &dimension in &self.dimensions {
-            range("dimension", Some(dimension), |d| (1..=1000).contains(&d), "from 1 to 1000")?;
+            Dimension::new(dimension)?;
         }
         for &horizon in &self.horizons {
             let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
@@ -161,9 +162,9 @@ impl ExperimentConfig {
             }
         }
         for &size in &self.batch_sizes {
-            range("batch_size", Some(size), |v| v > 0, "at least 1")?;
+            BatchSize::new(u64::from(size))?;
         }
-        range("delta", Some(self.delta), |v| v > 0.0 && v < 1.0, "above 0 and below 1")?;
+        Delta::new(self.delta)?;
         range("runs", Some(self.runs), |v| (1..=1_000_000).contains(&v), "from 1 to 1000000")?;
         if let Some(tuning) = &self.tuning {
             some("tuning.explorations", &tuning.explorations)?;

@@ -3,7 +3,6 @@
 use std::iter;
 
 use incrowd_planner::{LocalLimit, SMALLEST_BATCH, predicted_regret_with, random_regret, sizes};
-use incrowd_privacy::PrivacyError;
 use incrowd_protocol::{LearnerConfig, Selection};
 use serde_json::json;
 
@@ -180,7 +179,7 @@ impl Preparation<'_> {
             }
             size = (size * sizes::FIRST_STEP).floor();
         }
-        best.ok_or(PrivacyError::BatchSize(0).into())
+        Ok(best.expect("invariant: the search goes on until a size is found"))
     }
 }
 
