@@ -6,7 +6,7 @@ use incrowd_bandit::Bandit;
 use incrowd_bench::{bare_products, line, race};
 use incrowd_device::{Device, Randomizer};
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Learner, MechanismConfig, Model, ModelParts, Policy, Report,
+    BatchSums, FlipProbability, Law, Learner, MechanismConfig, Model, ModelParts, Policy, Report,
     ReportId, Stage, TaskConfig, triangle,
 };
 use incrowd_shuffler::{Accumulator, Batch, Outcome};
@@ -20,8 +20,7 @@ fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds,
             size,
-            bits: 1,
-            flip: FlipProbability::new(53, 100).unwrap(),
+            law: Law { bits: 1, flip: FlipProbability::new(53, 100).unwrap() },
         }],
         grace: 0,
         central_delta: 1e-6,

@@ -7,6 +7,7 @@ use incrowd_privacy::{
     central::{self, Setting},
     clones, local,
 };
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, Keep};
 
 /// Best of three, in nanoseconds.
 fn time<T>(mut work: impl FnMut() -> T) -> f64 {
@@ -19,7 +20,13 @@ fn time<T>(mut work: impl FnMut() -> T) -> f64 {
 }
 
 fn setting(dimension: u32, bits: u32, keep: f64, size: u64) -> Setting {
-    Setting::of_batch((dimension, bits, keep), size, 1.0, 1, 1e-6).unwrap()
+    Setting::new(
+        Dimension::new(dimension).unwrap(),
+        Bits::new(bits).unwrap(),
+        Keep::new(keep).unwrap(),
+        BatchSize::new(size).unwrap(),
+        Delta::new(1e-6).unwrap(),
+    )
 }
 
 fn main() {
@@ -37,9 +44,9 @@ fn main() {
         let what = format!("certify, d={d} m={m} c={keep} l={size}");
         line(&what, taken, &format!("{limit} ms"), limit * millisecond, "goal about 1");
     }
-    let setting = setting(10, 1, 0.5, 10_000);
-    let guess = time(|| central::approx_epsilon(&setting).unwrap());
-    let certified = time(|| central::certify(&setting).unwrap());
+    let one = setting(10, 1, 0.5, 10_000);
+    let guess = time(|| central::approx_epsilon(&one));
+    let certified = time(|| central::certify(&one).unwrap());
     line(
         "the planner's guess, d=10 l=10000",
         guess,
@@ -47,8 +54,10 @@ fn main() {
         certified,
         "(for information)",
     );
-    let taken = time(|| clones::epsilon_upper(4.0, 1_000_000, 1e-6).unwrap());
+    let Setting { dimension, bits, keep, delta, .. } = setting(200, 1, 0.05, 1);
+    let million = BatchSize::new(1_000_000).unwrap();
+    let taken = time(|| clones::epsilon_upper(4.0, million, delta).unwrap());
     line("clones, n=1e6 eps0=4", taken, "18 s, a public Python script", 18e9, "goal 0.01");
-    let taken = time(|| local::certify(200, 1, 0.05).unwrap());
+    let taken = time(|| local::certify(dimension, bits, keep));
     line("local certificate, d=200", taken, "1 s", 1e9, "(for information)");
 }

@@ -14,7 +14,7 @@ use std::{
 
 use incrowd_bench::{bare_products, line, race};
 use incrowd_protocol::{
-    FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, triangle,
+    FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig, triangle,
 };
 use incrowd_sim::{
     Algorithm, Choice, Environment, Path, Person, Rewards, Sblb, Simulation, Synthetic,
@@ -32,8 +32,7 @@ fn task(dimension: u32, bits: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds: u32::MAX - 1,
             size: BATCH,
-            bits,
-            flip: FlipProbability::new(53, 100).unwrap(),
+            law: Law { bits, flip: FlipProbability::new(53, 100).unwrap() },
         }],
         grace: 0,
         central_delta: 1e-6,

@@ -153,7 +153,7 @@ fn next_report(
         (0, _) | (2 | 3, 0) => take(usize::from(which)),
         (1, _) => {
             // One of few ids, so that some come again; counts within their range.
-            let bits = mechanism.round(round).map_or(1, |round| round.bits);
+            let bits = mechanism.round(round).map_or(1, |round| round.law.bits);
             let id = ReportId([which & 7; 16]);
             let mut raw = take(mechanism.coordinates());
             raw.resize(mechanism.coordinates(), which);
@@ -211,8 +211,7 @@ impl Model {
         };
         let made = self.mechanism.round(report.round()).unwrap();
         let oldest = now.saturating_sub(self.mechanism.grace());
-        let in_window = (oldest..=now).contains(&made.number)
-            && (made.bits, made.flip) == (round.bits, round.flip);
+        let in_window = (oldest..=now).contains(&made.number) && made.law == round.law;
         let seen = |counted: &Counted| {
             counted.report.id() == report.id() && counted.report.round() >= oldest
         };

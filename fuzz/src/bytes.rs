@@ -56,12 +56,12 @@ fn check_report(bytes: &[u8], mechanism: &Mechanism) {
     match Report::decode(bytes, mechanism) {
         Ok(report) => {
             let round = mechanism.round(report.round()).expect("a round of the schedule");
-            assert_eq!(bytes.len(), Report::encoded_len(mechanism, round.bits));
+            assert_eq!(bytes.len(), Report::encoded_len(mechanism, round.law.bits));
             assert_eq!(report.encode(mechanism).unwrap(), bytes, "one way of writing a report");
             assert_eq!(report.mechanism(), mechanism.hash());
             assert_eq!(report.id().0, bytes[13..HEADER]);
-            assert_eq!(report.counts(), counts(&bytes[HEADER..], mechanism, round.bits));
-            assert!(report.counts().iter().all(|&count| u32::from(count) <= round.bits));
+            assert_eq!(report.counts(), counts(&bytes[HEADER..], mechanism, round.law.bits));
+            assert!(report.counts().iter().all(|&count| u32::from(count) <= round.law.bits));
             let (id, counts) = (report.id(), report.counts().to_vec());
             assert_eq!(Report::new(mechanism, round.number, id, counts), Ok(report));
         }

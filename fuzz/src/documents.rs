@@ -36,14 +36,14 @@ pub fn round_notice(data: &[u8]) {
         Ok(Some(round)) => {
             assert_eq!(notice, RoundNotice::new(TASK.id(), Some(round)));
             assert!((1..=stage.rounds).contains(&round.number));
-            assert_eq!((round.size, round.bits, round.flip), (stage.size, stage.bits, stage.flip));
+            assert_eq!((round.size, round.law), (stage.size, stage.law));
         }
         Err(_) => {
-            let law = |law: incrowd_protocol::RoundLaw| {
-                (1..=stage.rounds).contains(&law.number)
-                    && (law.size, law.bits, law.flip) == (stage.size, stage.bits, stage.flip)
+            let planned = |round: incrowd_protocol::Round| {
+                (1..=stage.rounds).contains(&round.number)
+                    && (round.size, round.law) == (stage.size, stage.law)
             };
-            assert!(notice.task != TASK.id() || !notice.round.is_none_or(law));
+            assert!(notice.task != TASK.id() || !notice.round.is_none_or(planned));
         }
     }
 }
@@ -52,7 +52,7 @@ pub fn round_notice(data: &[u8]) {
 pub fn sums(data: &[u8]) {
     let Some(sums) = json::<BatchSums>(data, Unknown::Refused) else { return };
     let (mechanism, stage) = (TASK.mechanism(), TASK.mechanism().schedule().stages()[0]);
-    let limit = u64::from(stage.size) * u64::from(stage.bits);
+    let limit = u64::from(stage.size) * u64::from(stage.law.bits);
     let valid = sums.mechanism() == mechanism.hash()
         && (1..=stage.rounds).contains(&sums.round())
         && sums.size() == stage.size

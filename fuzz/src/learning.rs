@@ -67,7 +67,7 @@ pub fn participation(data: &[u8]) {
     let (mechanism, x) = (TASK.mechanism(), vec![0.5; TASK.mechanism().dimension()]);
     let kept = serde_json::to_value(participation).unwrap();
     let last = kept["last_round"].as_u64().unwrap();
-    let spent = participation.reports() >= mechanism.participations();
+    let spent = participation.reports() >= mechanism.participations().get();
     for number in [1, 5, 10] {
         let mut device = Device::resume(CONFIG.clone(), participation).unwrap();
         let soon = last > 0 && u64::from(number) <= last + u64::from(mechanism.grace());

@@ -86,21 +86,24 @@ fn check_mechanism(mechanism: &Mechanism) {
     assert!((1..=1000).contains(&d));
     assert!((1e-20..=1e20).contains(&mechanism.context_bound()));
     assert!((1..=10_000).contains(&stages.len()) && mechanism.grace() <= 1000);
-    assert!(mechanism.central_delta() > 0.0 && mechanism.central_delta() < 1.0);
-    assert!(mechanism.honest_fraction() > 0.0 && mechanism.honest_fraction() <= 1.0);
-    assert!(mechanism.participations() >= 1);
+    assert!(mechanism.central_delta().get() > 0.0 && mechanism.central_delta().get() < 1.0);
+    assert!(mechanism.honest_fraction().get() > 0.0 && mechanism.honest_fraction().get() <= 1.0);
+    assert!(mechanism.participations().get() >= 1);
     let mut end = 0;
     for (i, stage) in stages.iter().enumerate() {
-        assert!(stage.rounds >= 1 && stage.size >= 1 && (1..=4095).contains(&stage.bits));
-        assert!(u64::from(stage.bits) * (d * (d + 3) / 2) <= 1 << 24);
-        assert!(stage.flip.value() > 0.0 && stage.flip.numerator() < stage.flip.denominator());
-        let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.bits, stage.flip);
+        assert!(stage.rounds >= 1 && stage.size >= 1 && (1..=4095).contains(&stage.law.bits));
+        assert!(u64::from(stage.law.bits) * (d * (d + 3) / 2) <= 1 << 24);
+        assert!(
+            stage.law.flip.value() > 0.0
+                && stage.law.flip.numerator() < stage.law.flip.denominator()
+        );
+        let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.law);
         assert!(i == 0 || law(stage) != law(&stages[i - 1]), "neighbours differ");
         let (first, last) = (end + 1, end + u64::from(stage.rounds));
         assert!(last < u64::from(u32::MAX));
         for number in [first, last] {
             let round = mechanism.round(number as u32).unwrap();
-            assert_eq!((round.size, round.bits, round.flip), law(stage));
+            assert_eq!((round.size, round.law), law(stage));
         }
         end = last;
     }

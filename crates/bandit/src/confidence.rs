@@ -100,7 +100,8 @@ impl Setting<'_> {
     fn paper(&self, ridge: f64) -> Sizes {
         let learner = self.frame.learner;
         let (d, bound) = (self.frame.dimension as f64, self.context_bound);
-        let (t, m, p) = (self.noise.reports, f64::from(self.round.bits), self.round.flip.value());
+        let (t, m, p) =
+            (self.noise.reports, f64::from(self.round.law.bits), self.round.law.flip.value());
         let g = log(2.0 * t / learner.failure_probability);
         let root = sqrt(8.0 * t * g);
         let lambda = root / m + 2.0 * root / ((1.0 - p) * sqrt(m)) + ridge;

@@ -38,7 +38,7 @@ mod tests {
     use std::sync::Arc;
 
     use incrowd_protocol::{
-        BatchSums, FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+        BatchSums, FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig,
     };
 
     use super::*;
@@ -50,8 +50,7 @@ mod tests {
         let stage = |rounds, size, bits, keep| Stage {
             rounds,
             size,
-            bits,
-            flip: FlipProbability::from_keep(keep).unwrap(),
+            law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
         };
         let mechanism = MechanismConfig {
             dimension: 3,
@@ -68,7 +67,7 @@ mod tests {
         let mut bandit = Bandit::new(task.clone());
         for number in 1..=4 {
             let round = task.mechanism().round(number).unwrap();
-            let half = u64::from(round.size) * u64::from(round.bits) / 2;
+            let half = u64::from(round.size) * u64::from(round.law.bits) / 2;
             let sums = BatchSums::new(
                 task.mechanism(),
                 number,

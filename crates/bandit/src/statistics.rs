@@ -66,7 +66,8 @@ impl Statistics {
     /// # Reference
     /// Garcelon et al. 2021, Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
     pub(crate) fn add(&mut self, mechanism: &Mechanism, round: &Round, sums: &BatchSums) {
-        let (l, m, keep) = (f64::from(round.size), f64::from(round.bits), round.flip.keep());
+        let (l, m, keep) =
+            (f64::from(round.size), f64::from(round.law.bits), round.law.flip.keep());
         let bound = mechanism.context_bound();
         let estimate = |&sum: &u64| (2.0 * sum as f64 / m - l) / keep;
         let (moment, gram) = sums.sums().split_at(self.moment.len());
@@ -100,12 +101,12 @@ impl Noise {
         for stage in mechanism.schedule().stages() {
             let rounds = stage.rounds.min(left);
             left -= rounds;
-            let keep = stage.flip.keep();
+            let keep = stage.law.flip.keep();
             let reports = f64::from(rounds) * f64::from(stage.size);
             noise.reports += reports;
-            let bits = f64::from(stage.bits);
+            let bits = f64::from(stage.law.bits);
             noise.proxy += reports / (bits * keep * keep);
-            noise.variance += reports * report_variance(stage.bits, keep);
+            noise.variance += reports * report_variance(stage.law.bits, keep);
             noise.bias += reports * QUANTISATION / keep;
         }
         noise

@@ -7,9 +7,12 @@ use incrowd_planner::paper;
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{self, Setting},
-    certify, clones, local, shown,
+    certify, clones, composition, local, shown,
 };
-use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage, TaskConfig};
+use incrowd_protocol::{
+    BatchSize, Delta, FlipProbability, HonestFraction, Law, Mechanism, MechanismConfig,
+    Participations, Stage, TaskConfig,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -114,15 +117,12 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
         );
     }
     let size = arguments.batch_size.ok_or("--batch-size is missing")?;
-    let honest = central::honest_others(size, arguments.honest)? + 1;
-    let k = arguments.participations;
+    let (delta, k) = (arguments.delta, arguments.participations);
+    let others =
+        central::honest_others(BatchSize::new(size)?, HonestFraction::new(arguments.honest)?);
+    let honest = BatchSize::new(others + 1)?;
     let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
-    let epsilon = match k {
-        0 => return Err(PrivacyError::Participations(0).into()),
-        1 => at(arguments.delta)?,
-        _ => incrowd_privacy::composition::best_for(at, k, arguments.delta)?,
-    };
-    let delta = arguments.delta;
+    let epsilon = composition::best_for(at, Participations::new(k)?, Delta::new(delta)?)?;
     match arguments.output {
         Output::Json => {
             let mut value = json!({
@@ -184,7 +184,7 @@ fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
     let size = arguments.batch_size.ok_or("--batch-size or --schedule is missing")?;
     // More reports than a schedule can count hide no less.
     let size = size.min(u64::from(u32::MAX)) as u32;
-    Ok(Stage { rounds: 1, size, bits: arguments.bits, flip })
+    Ok(Stage { rounds: 1, size, law: Law { bits: arguments.bits, flip } })
 }
 
 fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
@@ -204,7 +204,11 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
             .map_err(|_| rule())?;
         let number = |text: &str| text.parse::<u32>().map_err(|_| rule());
         let flip = keep_probability(keep.parse().map_err(|_| rule())?)?;
-        Ok(Stage { rounds: number(rounds)?, size: number(size)?, bits: number(bits)?, flip })
+        Ok(Stage {
+            rounds: number(rounds)?,
+            size: number(size)?,
+            law: Law { bits: number(bits)?, flip },
+        })
     };
     text.split(',').map(stage).collect()
 }
@@ -223,14 +227,19 @@ struct Row {
 /// Every central bound of the stage with the largest central epsilon, the local bounds of one of its reports, and the paper's.
 fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
     let (stage, all) = worst_stage(mechanism)?;
-    let Setting { dimension, bits, keep, .. } = Setting::of_stage(mechanism, &stage)?;
+    let Setting { dimension, bits, keep, .. } = Setting::of_stage(mechanism, &stage);
     let row =
         |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
     let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
-    rows.extend(local::bounds(dimension, bits, keep)?.into_iter().map(row("one report", true)));
-    let randomizer = paper::Randomizer { dimension, bits, flip: stage.flip.value() };
+    rows.extend(local::bounds(dimension, bits, keep).into_iter().map(row("one report", true)));
+    let randomizer = paper::Randomizer {
+        dimension: dimension.get(),
+        bits: bits.get(),
+        flip: stage.law.flip.value(),
+    };
     // Outside its regime the paper says nothing.
-    let paper = paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta());
+    let paper =
+        paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta().get());
     let proposition_3 = |epsilon| Bound { bound: BoundName::PaperProposition3, epsilon };
     rows.extend(paper.ok().map(proposition_3).map(row("one release", false)));
     Ok(rows)
@@ -240,19 +249,20 @@ fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
 fn worst_stage(mechanism: &Mechanism) -> Result<(Stage, Vec<Bound>), PrivacyError> {
     let mut worst: Option<(f64, Stage, Vec<Bound>)> = None;
     for stage in mechanism.schedule().stages() {
-        let all = central::bounds(&Setting::of_stage(mechanism, stage)?)?;
+        let all = central::bounds(&Setting::of_stage(mechanism, stage))?;
         let smallest = Bound::smallest(all.iter().copied()).map_or(0.0, |bound| bound.epsilon);
         if worst.as_ref().is_none_or(|(epsilon, ..)| smallest > *epsilon) {
             worst = Some((smallest, *stage, all));
         }
     }
-    worst.map(|(_, stage, all)| (stage, all)).ok_or(PrivacyError::BatchSize(0))
+    let (_, stage, all) = worst.expect("invariant: a checked schedule has a stage");
+    Ok((stage, all))
 }
 
 /// A proved central bound by its name.
 fn named(mechanism: &Mechanism, wanted: &str) -> Result<Bound, Box<dyn Error>> {
     let stages = mechanism.schedule().stages().len();
-    if stages > 1 && mechanism.participations() > 1 {
+    if stages > 1 && mechanism.participations() > Participations::ONE {
         return Err("--bound needs one stage, or one participation: batches of different stages are only certified together".into());
     }
     let (_, all) = worst_stage(mechanism)?;

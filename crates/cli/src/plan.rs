@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use incrowd_planner::{LocalLimit, Plan, PlanRequest, Preset, Shape, plan};
 use incrowd_privacy::shown;
 use serde_json::{Value, json};
@@ -61,11 +61,11 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     reward_window_hours: f64,
     /// Equal or growing batches.
-    #[arg(long, value_enum, default_value_t = Batches::Auto)]
-    batches: Batches,
+    #[arg(long, value_enum, default_value_t = Shape::Auto)]
+    batches: Shape,
     /// The paper's parameters instead of a search, for reproduction.
     #[arg(long, value_enum)]
-    preset: Option<PresetName>,
+    preset: Option<Preset>,
     /// Write the task configuration that the services read.
     #[arg(long, value_name = "TOML")]
     task_file: Option<PathBuf>,
@@ -75,26 +75,6 @@ pub struct Arguments {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Batches {
-    /// Whatever predicts less regret.
-    Auto,
-    /// Equal batches.
-    Fixed,
-    /// Growing batches.
-    Growing,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PresetName {
-    /// Cor. 1: most local privacy.
-    PaperLdp,
-    /// Cor. 2: least regret.
-    PaperRegret,
-    /// Remark 2: an adversary who sees one release.
-    WeakerAdversary,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -130,28 +110,20 @@ fn request(arguments: &Arguments) -> PlanRequest {
         honest_fraction: arguments.honest,
         grace: arguments.grace,
         reward_window_hours: arguments.reward_window_hours,
-        shape: match arguments.batches {
-            Batches::Auto => Shape::Auto,
-            Batches::Fixed => Shape::Fixed,
-            Batches::Growing => Shape::Growing,
-        },
-        preset: arguments.preset.map(|preset| match preset {
-            PresetName::PaperLdp => Preset::PaperLdp,
-            PresetName::PaperRegret => Preset::PaperRegret,
-            PresetName::WeakerAdversary => Preset::WeakerAdversary,
-        }),
+        shape: arguments.batches,
+        preset: arguments.preset,
     }
 }
 
 fn as_json(plan: &Plan) -> Value {
-    let most = plan.most_telling();
+    let most = plan.most_telling().stage;
     let certificate = &plan.certificate;
     let fill = |pick: fn((f64, f64)) -> f64| plan.fill_days.map(pick);
     json!({
         "dimension": plan.task.mechanism().dimension(),
         "horizon": plan.request.horizon(),
-        "bits": most.bits,
-        "flip_probability": most.flip_probability,
+        "bits": most.law.bits,
+        "flip_probability": most.law.flip.value(),
         "schedule": certificate.rounds(),
         "epsilon_local": certificate.epsilon_local(),
         "epsilon_local_bound": certificate.epsilon_local_bound(),
@@ -185,10 +157,10 @@ fn as_text(plan: &Plan) -> String {
     for round in plan.certificate.rounds() {
         lines.push(format!(
             "{:>8} {:>10} {:>5} {:>17.6} {:>14} {:>16}",
-            round.rounds,
-            round.size,
-            round.bits,
-            round.flip_probability,
+            round.stage.rounds,
+            round.stage.size,
+            round.stage.law.bits,
+            round.stage.law.flip.value(),
             shown(round.epsilon_local),
             shown(round.epsilon_central)
         ));

@@ -14,9 +14,10 @@ use incrowd_planner::{
 };
 use incrowd_privacy::{
     PrivacyError,
-    central::{Setting, certify},
+    central::{Setting, certify, honest_others},
     local,
 };
+use incrowd_protocol::{BatchSize, Bits, HonestFraction, Participations};
 
 const LOCAL: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 const COLOURS: [Colour; 4] =
@@ -48,14 +49,16 @@ fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {
         .map(|i| 10f64.powf(f64::from(i) / f64::from(PER_DECADE)).round() as u64)
         .collect();
     let line = &|epsilon: f64| -> Result<(Line, Line), PrivacyError> {
-        let keep = local::largest_keep(dimension, 1, epsilon)?;
-        let randomizer = Randomizer::proposition_1(dimension, 1, epsilon)?;
+        let (dimension, bits) = (mechanism.dimension_unit(), Bits::ONE);
+        let keep = local::largest_keep(dimension, bits, epsilon)?;
+        let randomizer = Randomizer::proposition_1(dimension.get(), bits.get(), epsilon)?;
         let (mut ours, mut papers) = (Line::new(), Line::new());
         for &size in &sizes {
-            let setting = Setting::of_batch((dimension, 1, keep), size, h, k, delta)?;
+            let others = honest_others(BatchSize::new(size)?, h);
+            let setting = Setting { dimension, bits, keep, others, participations: k, delta };
             ours.push((size as f64, certify(&setting)?.epsilon));
             // Where its condition fails the paper says nothing.
-            if let Ok(value) = proposition_3(randomizer, size, delta) {
+            if let Ok(value) = proposition_3(randomizer, size, delta.get()) {
                 papers.push((size as f64, value));
             }
         }
@@ -70,12 +73,13 @@ fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {
             })
             .collect::<Result<Vec<_>, Box<dyn Error>>>()
     })?;
-    let mut subtitle = format!("dimension {dimension}, 1 bit per coordinate, delta {delta:e}");
-    if k > 1 {
-        let _ = write!(subtitle, ", {k} reports per person");
+    let mut subtitle =
+        format!("dimension {dimension}, 1 bit per coordinate, delta {:e}", delta.get());
+    if k > Participations::ONE {
+        let _ = write!(subtitle, ", {} reports per person", k.get());
     }
-    if h < 1.0 {
-        let _ = write!(subtitle, ", {:.0}% honest", 100.0 * h);
+    if h < HonestFraction::ALL {
+        let _ = write!(subtitle, ", {:.0}% honest", 100.0 * h.get());
     }
     let title = "What one released batch tells about one person".into();
     Ok(Curves { title, subtitle, lines })

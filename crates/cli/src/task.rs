@@ -221,9 +221,9 @@ fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> 
             let stages: Vec<_> = certificate
                 .rounds()
                 .iter()
-                .map(|stage| {
-                    ends += stage.rounds;
-                    (ends, stage)
+                .map(|certified| {
+                    ends += certified.stage.rounds;
+                    (ends, certified)
                 })
                 .collect();
             for (number, _) in store.releases(&task.id())? {
@@ -232,7 +232,7 @@ fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> 
                 out!(
                     "{}",
                     json!({
-                        "round": number, "reports": round.size, "bits": round.bits, "flip": round.flip,
+                        "round": number, "reports": round.size, "bits": round.law.bits, "flip": round.law.flip,
                         "epsilon_local": stage.map(|stage| stage.epsilon_local),
                         "epsilon_central": stage.map(|stage| stage.epsilon_central),
                         "delta": certificate.delta(),

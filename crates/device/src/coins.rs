@@ -60,12 +60,12 @@ pub(crate) struct Coins {
 
 impl Coins {
     pub fn new(round: &Round) -> Self {
-        let flip = round.flip;
+        let flip = round.law.flip;
         let (kept, of) =
             (u64::from(flip.denominator() - flip.numerator()), u64::from(flip.denominator()));
         let keep = kept as f64 / of as f64;
         let limit = ((u128::from(kept) << 31) / u128::from(of)) as f64 / (1u64 << 31) as f64;
-        Self { bits: round.bits, keep, limit }
+        Self { bits: round.law.bits, keep, limit }
     }
 
     /// Thresholds of all coins, coordinate after coordinate.

@@ -5,7 +5,7 @@ use std::{
     fmt,
 };
 
-use incrowd_protocol::Mechanism;
+use incrowd_protocol::{Dimension, Mechanism};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -203,7 +203,7 @@ impl FeatureMapConfig {
         let fields = self.context.iter().chain(&self.action).map(Field::len);
         let products = pairs.iter().map(|&(a, b)| self.context[a].len() * self.action[b].len());
         let dimension = usize::from(self.bias) + fields.chain(products).sum::<usize>();
-        if dimension == 0 || dimension > 1000 {
+        if u32::try_from(dimension).map_or(true, |d| Dimension::new(d).is_err()) {
             return Err(FeatureMapError::Dimension(dimension));
         }
         Ok(FeatureMap { config: self, pairs, dimension })

@@ -48,7 +48,7 @@ impl Participation {
 
     /// When the next report may be made: the one rule for devices and clients.
     pub fn next(&self, mechanism: &Mechanism) -> Next {
-        if self.reports >= mechanism.participations() {
+        if self.reports >= mechanism.participations().get() {
             Next::Spent
         } else if self.last_round == 0 {
             Next::Now
@@ -60,7 +60,7 @@ impl Participation {
     /// Takes the right to one report for `round`, or says why there is none.
     pub(crate) fn claim(&mut self, round: u32, mechanism: &Mechanism) -> Result<(), DeviceError> {
         match self.next(mechanism) {
-            Next::Spent => Err(DeviceError::Spent(mechanism.participations())),
+            Next::Spent => Err(DeviceError::Spent(mechanism.participations().get())),
             Next::From(next) if !Next::From(next).allows(round) => {
                 Err(DeviceError::TooSoon { round, last: self.last_round, next })
             }
@@ -74,7 +74,7 @@ impl Participation {
 
 #[cfg(test)]
 mod tests {
-    use incrowd_protocol::{FlipProbability, MechanismConfig, Stage};
+    use incrowd_protocol::{FlipProbability, Law, MechanismConfig, Stage};
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
         let config = MechanismConfig {
             dimension: 1,
             context_bound: 1.0,
-            schedule: vec![Stage { rounds: 50, size: 1, bits: 1, flip }],
+            schedule: vec![Stage { rounds: 50, size: 1, law: Law { bits: 1, flip } }],
             grace: 2,
             central_delta: 1e-6,
             participations: 2,

@@ -46,7 +46,7 @@ impl Randomizer {
     ) -> (&[u16], Option<InputProblem>) {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
-        let number = self.counts.len() * round.bits as usize;
+        let number = self.counts.len() * round.law.bits as usize;
         rng.fill_bytes(&mut self.tossed[..number]);
         coins.thresholds(&self.values[..self.counts.len()], &mut self.thresholds[..number]);
         coins::toss(&self.thresholds, &mut self.tossed, || {
@@ -68,7 +68,7 @@ impl Randomizer {
     ) -> (&[u32], Option<InputProblem>) {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
-        let thresholds = &mut self.thresholds[..self.counts.len() * round.bits as usize];
+        let thresholds = &mut self.thresholds[..self.counts.len() * round.law.bits as usize];
         coins.thresholds(&self.values[..self.counts.len()], thresholds);
         (thresholds, problem)
     }
@@ -76,11 +76,11 @@ impl Randomizer {
     /// The coins of a round, and room for them.
     fn prepare(&mut self, round: &Round) -> Coins {
         match self.coins {
-            Some((known, coins)) if known.same_law(round) => coins,
+            Some((known, coins)) if known.law == round.law => coins,
             _ => {
                 let coins = Coins::new(round);
                 self.coins = Some((*round, coins));
-                self.thresholds = coins::room_for(self.counts.len() * round.bits as usize);
+                self.thresholds = coins::room_for(self.counts.len() * round.law.bits as usize);
                 self.tossed = vec![0; self.thresholds.len()];
                 coins
             }

@@ -15,7 +15,7 @@ use std::{panic, sync::Arc, thread};
 use incrowd_device::DeviceError;
 use incrowd_privacy::numeric::slack;
 use incrowd_protocol::{
-    FlipProbability, Learner, Mechanism, MechanismConfig, Policy, ProtocolError, Round, Stage,
+    FlipProbability, Law, Learner, Mechanism, MechanismConfig, Policy, ProtocolError, Round, Stage,
     TaskConfig,
 };
 use incrowd_shuffler::Refusal;
@@ -181,7 +181,7 @@ impl AuditConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             // One batch after another on one shuffler: as many rounds as a schedule can have.
-            schedule: vec![Stage { rounds: u32::MAX - 1, size, bits, flip }],
+            schedule: vec![Stage { rounds: u32::MAX - 1, size, law: Law { bits, flip } }],
             grace: 0,
             central_delta: self.delta,
             participations: 1,

@@ -12,9 +12,7 @@ mod runner;
 mod summary;
 mod table;
 
-pub use algorithm::{
-    Accounting, AlgorithmConfig, AlgorithmName, LocalEpsilon, PaperPreset, WidthMode,
-};
+pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, WidthMode};
 pub use cell::CellResult;
 pub use config::{Experiment, ExperimentConfig, Tuning};
 pub use error::ExperimentError;

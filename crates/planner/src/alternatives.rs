@@ -1,12 +1,13 @@
 //! The price of each choice: the same request with one thing changed.
 
 use incrowd_privacy::local;
+use incrowd_protocol::{Bits, Keep};
 use serde::Serialize;
 
 use crate::{
     LocalLimit, PlanError, PlanRequest, Request, Shape,
     budget::Budget,
-    search::{self, Draft},
+    search::{self, Draft, DraftStage},
 };
 
 /// What another choice would cost.
@@ -40,10 +41,10 @@ pub fn alternatives(
     for (change, changed) in changes(request, chosen) {
         let Ok(changed) = changed.check() else { continue };
         let other;
-        let budget = if budget.fits(changed.config()) {
+        let budget = if budget.fits(&changed) {
             budget
         } else {
-            other = Budget::new(changed.config());
+            other = Budget::new(&changed);
             &other
         };
         let Ok(draft) = search::best(&changed, budget) else { continue };
@@ -58,28 +59,29 @@ fn describe(
     budget: &Budget,
     draft: &Draft,
 ) -> Result<Alternative, PlanError> {
-    let dimension = request.config().dimension;
+    let dimension = request.units.dimension;
     let mut epsilon_local = 0.0_f64;
-    for kind in &draft.kinds {
-        epsilon_local = epsilon_local.max(local::certify(dimension, kind.bits, kind.keep)?.epsilon);
+    for DraftStage { law, .. } in &draft.stages {
+        let (bits, keep) = (Bits::new(law.bits)?, Keep::new(law.keep)?);
+        epsilon_local = epsilon_local.max(local::certify(dimension, bits, keep).epsilon);
     }
     // The smallest batch hides least; the others were given as much as they can hide.
-    let first = draft.kinds[0];
+    let first = draft.stages[0];
     let epsilon_central = match request.config().central_epsilon {
         // Slow to guess; there the limit is what binds.
-        Some(limit) if first.bits > 8 => limit.min(epsilon_local),
-        _ => budget.approx(first.size, first.bits, first.keep)?,
+        Some(limit) if first.law.bits > 8 => limit.min(epsilon_local),
+        _ => budget.approx(first.size, first.law.bits, first.law.keep)?,
     };
-    let sizes = || draft.kinds.iter().map(|kind| kind.size);
+    let sizes = || draft.stages.iter().map(|stage| stage.size);
     Ok(Alternative {
         change,
         batch_sizes: (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)),
-        bits: draft.kinds.iter().map(|kind| kind.bits).max().unwrap_or(0),
+        bits: draft.stages.iter().map(|stage| stage.law.bits).max().unwrap_or(0),
         epsilon_local,
         epsilon_central,
         certified: false,
         predicted_regret: draft.regret,
-        random_regret: crate::random_regret(dimension as usize) * request.horizon() as f64,
+        random_regret: crate::random_regret(dimension.get() as usize) * request.horizon() as f64,
     })
 }
 
@@ -114,13 +116,13 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
     if config.batch_size.is_none() {
         changes.push((name.into(), PlanRequest { shape, ..config.clone() }));
     }
-    let first = chosen.kinds[0];
+    let first = chosen.stages[0];
     let double = Some(first.size.saturating_mul(2));
     changes.push((
         format!("fixed batches of {}", first.size.saturating_mul(2)),
         PlanRequest { batch_size: double, shape: Shape::Fixed, ..config.clone() },
     ));
-    let bits = if chosen.kinds.iter().any(|kind| kind.bits > 1) { 1 } else { 2 };
+    let bits = if chosen.stages.iter().any(|stage| stage.law.bits > 1) { 1 } else { 2 };
     let plural = if bits == 1 { "bit" } else { "bits" };
     changes.push((
         format!("{bits} {plural} per coordinate"),

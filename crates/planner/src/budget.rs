@@ -4,13 +4,14 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use incrowd_privacy::{
     PrivacyError,
-    central::{Setting, approx_epsilon},
+    central::{Setting, approx_epsilon, honest_others},
     local,
     numeric::{Ends, bisect, halvings},
 };
+use incrowd_protocol::{BatchSize, Bits, Keep};
 use libm::{exp, floor, log, sqrt};
 
-use crate::PlanRequest;
+use crate::{Request, request::Units};
 
 /// A smaller keep probability is no plan: a report would weigh less than a millionth of an open one.
 pub const SMALLEST_KEEP: f64 = 1e-3;
@@ -25,12 +26,9 @@ const IDLE: f64 = 8.0;
 
 /// The privacy limits of a request, with what has been found out about them.
 pub struct Budget {
-    dimension: u32,
+    units: Units,
     local: Option<f64>,
     central: Option<f64>,
-    delta: f64,
-    participations: u32,
-    honest_fraction: f64,
     /// Gaussian mechanism with the central limit: D_alpha <= alpha * rho for one batch.
     rho: f64,
     corrections: RefCell<BTreeMap<i32, f64>>,
@@ -40,25 +38,20 @@ pub struct Budget {
 
 impl Budget {
     /// Whether another request has the same privacy limits.
-    pub fn fits(&self, request: &PlanRequest) -> bool {
-        let central = (request.central_epsilon, request.delta, request.participations);
-        self.dimension == request.dimension
-            && self.local == request.local_epsilon.cap()
-            && (self.central, self.delta, self.participations) == central
-            && self.honest_fraction.to_bits() == request.honest_fraction.to_bits()
+    pub fn fits(&self, request: &Request) -> bool {
+        let config = request.config();
+        self.units == request.units
+            && (self.local, self.central) == (config.local_epsilon.cap(), config.central_epsilon)
     }
 
-    pub fn new(request: &PlanRequest) -> Self {
-        let k = f64::from(request.participations);
-        let rho = request.central_epsilon.map_or(f64::INFINITY, |e| rho(e, request.delta) / k);
+    pub fn new(request: &Request) -> Self {
+        let (config, units) = (request.config(), request.units);
+        let (delta, k) = (units.delta.get(), f64::from(units.participations.get()));
         Self {
-            dimension: request.dimension,
-            local: request.local_epsilon.cap(),
-            central: request.central_epsilon,
-            delta: request.delta,
-            participations: request.participations,
-            honest_fraction: request.honest_fraction,
-            rho,
+            units,
+            local: config.local_epsilon.cap(),
+            central: config.central_epsilon,
+            rho: config.central_epsilon.map_or(f64::INFINITY, |e| rho(e, delta) / k),
             corrections: RefCell::default(),
             local_keeps: RefCell::default(),
             alone_keeps: RefCell::default(),
@@ -71,7 +64,8 @@ impl Budget {
         if let Some(&keep) = self.local_keeps.borrow().get(&bits) {
             return Ok(keep);
         }
-        let keep = local::largest_keep(self.dimension, bits, epsilon)?.min(LARGEST_KEEP);
+        let keep = local::largest_keep(self.units.dimension, Bits::new(bits)?, epsilon)?.get();
+        let keep = keep.min(LARGEST_KEEP);
         self.local_keeps.borrow_mut().insert(bits, keep);
         Ok(keep)
     }
@@ -82,9 +76,9 @@ impl Budget {
         if let Some(&keep) = self.alone_keeps.borrow().get(&bits) {
             return Ok(keep);
         }
-        let each = central / f64::from(self.participations) * (1.0 - 1e-6);
-        let keep = match local::largest_keep(self.dimension, bits, each) {
-            Ok(keep) => keep.min(LARGEST_KEEP),
+        let each = central / f64::from(self.units.participations.get()) * (1.0 - 1e-6);
+        let keep = match local::largest_keep(self.units.dimension, Bits::new(bits)?, each) {
+            Ok(keep) => keep.get().min(LARGEST_KEEP),
             Err(PrivacyError::EpsilonLocalTooSmall { .. }) => 0.0,
             Err(error) => return Err(error),
         };
@@ -114,29 +108,36 @@ impl Budget {
 
     /// A guess at the central epsilon of a batch.
     pub fn approx(&self, size: u32, bits: u32, keep: f64) -> Result<f64, PrivacyError> {
-        let law = (self.dimension, bits, keep);
-        let (h, k) = (self.honest_fraction, self.participations);
-        approx_epsilon(&Setting::of_batch(law, u64::from(size), h, k, self.delta)?)
+        let Units { dimension, delta, participations, honest_fraction } = self.units;
+        let size = BatchSize::new(u64::from(size))?;
+        Ok(approx_epsilon(&Setting {
+            dimension,
+            bits: Bits::new(bits)?,
+            keep: Keep::new(keep)?,
+            others: honest_others(size, honest_fraction),
+            participations,
+            delta,
+        }))
     }
 
     /// The smallest batch that has any use, by the closed form.
     pub fn smallest_useful_batch(&self) -> u64 {
         let odds = SMALLEST_KEEP * SMALLEST_KEEP;
         let others = odds * self.squares() / (2.0 * self.rho);
-        ((others + 2.0) / self.honest_fraction).ceil() as u64
+        ((others + 2.0) / self.units.honest_fraction.get()).ceil() as u64
     }
 
     fn central_never_binds(&self) -> bool {
         let (Some(central), local) = (self.central, self.local) else { return true };
-        local.is_some_and(|local| local * f64::from(self.participations) <= central)
+        local.is_some_and(|local| local * f64::from(self.units.participations.get()) <= central)
     }
 
     fn squares(&self) -> f64 {
-        if self.dimension == 1 { 4.0 } else { 4.5 }
+        if self.units.dimension.get() == 1 { 4.0 } else { 4.5 }
     }
 
     fn others(&self, size: u32) -> f64 {
-        (floor(self.honest_fraction * f64::from(size)) - 1.0).max(0.0)
+        (floor(self.units.honest_fraction.get() * f64::from(size)) - 1.0).max(0.0)
     }
 
     /// c if the sum of the others were Gaussian: its variance is n m (1 - c^2)/4 (n m (1 - c)/4 given the blank bits), the person moves it by m c
@@ -246,6 +247,7 @@ fn gaussian_epsilon(rho: f64, delta: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PlanRequest;
 
     #[test]
     fn rho_inverts_the_conversion() {
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn the_guess_is_near_the_solution() {
         let request = PlanRequest { central_epsilon: Some(0.5), ..PlanRequest::new(5, 100_000) };
-        let budget = Budget::new(&request);
+        let budget = Budget::new(&request.check().unwrap());
         for (size, bits) in [(150, 1), (700, 1), (3000, 2)] {
             let (guess, keep) =
                 (budget.guess_keep(size, bits).unwrap(), budget.keep(size, bits).unwrap());

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use incrowd_privacy::PrivacyError;
-use incrowd_protocol::ProtocolError;
+use incrowd_protocol::{ProtocolError, UnitError};
 use thiserror::Error;
 
 /// What keeps batches from being larger.
@@ -37,9 +37,6 @@ pub enum PlanError {
         /// Its value.
         value: f64,
     },
-    /// `dimension` is out of range.
-    #[error("dimension is {0}, must be from 1 to 1000")]
-    Dimension(u32),
     /// `horizon` is out of range.
     #[error("horizon is {0}, must be from 1 to 1000000000000")]
     Horizon(u64),
@@ -52,21 +49,9 @@ pub enum PlanError {
     /// Local epsilon unlimited and no central epsilon.
     #[error("there is no privacy limit: a local epsilon that is unlimited needs a central epsilon")]
     NoLimit,
-    /// `delta` is no probability.
-    #[error("delta is {0}, must be above 0 and below 1")]
-    Delta(f64),
-    /// A batch of nobody.
-    #[error("batch size is {0}, must be at least 1")]
-    BatchSize(u32),
     /// `bits` is out of range.
     #[error("bits is {0}, must be from 1 to 64")]
     Bits(u32),
-    /// Nobody takes part.
-    #[error("participations is {0}, must be at least 1")]
-    Participations(u32),
-    /// The honest fraction is out of range.
-    #[error("honest fraction is {0}, must be above 0 and at most 1")]
-    HonestFraction(f64),
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000")]
     Grace(u32),
@@ -160,6 +145,9 @@ pub enum PlanError {
         /// What is missing.
         needs: &'static str,
     },
+    /// A quantity is outside of its range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
     /// A rule of the privacy crate, or a theorem outside its regime.
     #[error(transparent)]
     Privacy(#[from] PrivacyError),

@@ -20,7 +20,7 @@ mod preset;
 mod regret;
 mod request;
 mod search;
-mod sizes;
+pub mod sizes;
 
 pub use alternatives::Alternative;
 pub use error::{BatchLimit, PlanError};

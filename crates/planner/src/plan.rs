@@ -5,7 +5,7 @@ use crate::{
     Alternative, LocalLimit, PaperStatement, PlanError, Request, alternatives,
     budget::{Budget, keep_of, odds_of},
     preset, random_regret, regret,
-    search::{self, Draft, Kind},
+    search::{self, Draft, DraftStage},
 };
 
 /// Certificates that are tried, each with a little more noise.
@@ -71,9 +71,9 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     if let Some(preset) = request.config().preset {
         return preset::plan(request, preset);
     }
-    let budget = Budget::new(request.config());
+    let budget = Budget::new(request);
     let draft = search::refine(request, &budget, &search::best(request, &budget)?)?;
-    let (mechanism, certificate) = certified(request, draft.kinds.clone())?;
+    let (mechanism, certificate) = certified(request, draft.stages.clone())?;
     let task = search::task_with(mechanism, incrowd_protocol::Learner::default())?;
     let mut plan = describe(request, task, certificate)?;
     plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
@@ -90,7 +90,7 @@ pub fn describe(
     let stages = task.mechanism().schedule().stages();
     let report_bytes = stages
         .iter()
-        .map(|stage| Report::encoded_len(task.mechanism(), stage.bits))
+        .map(|stage| Report::encoded_len(task.mechanism(), stage.law.bits))
         .max()
         .unwrap_or(0);
     let sizes = || stages.iter().map(|stage| f64::from(stage.size));
@@ -115,7 +115,7 @@ pub fn describe(
 /// Adds noise where the certified value is above the limit, until it is not; and takes some away, once, where it is well below.
 fn certified(
     request: &Request,
-    mut kinds: Vec<Kind>,
+    mut stages: Vec<DraftStage>,
 ) -> Result<(Mechanism, Certificate), PlanError> {
     let config = request.config();
     let central = config.central_epsilon.unwrap_or(f64::INFINITY);
@@ -123,7 +123,7 @@ fn certified(
     let mut last = f64::INFINITY;
     let mut good: Option<(Mechanism, Certificate)> = None;
     for attempt in 0..ATTEMPTS {
-        let mechanism = search::mechanism(request, &kinds)?;
+        let mechanism = search::mechanism(request, &stages)?;
         let certificate = certify(&mechanism)?;
         last = certificate.epsilon_central();
         let holds = last <= central && certificate.epsilon_local() <= local;
@@ -134,13 +134,14 @@ fn certified(
         let whole = if config.participations > 1 { central / last } else { f64::INFINITY };
         let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
         let mut unused = false;
-        for (kind, round) in kinds.iter_mut().zip(certificate.rounds()) {
+        for (stage, round) in stages.iter_mut().zip(certificate.rounds()) {
             let ratio =
                 (central / round.epsilon_central).min(local / round.epsilon_local).min(whole);
             let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
             if change && ratio.is_finite() {
                 unused = holds;
-                kind.keep = keep_of(odds_of(kind.keep) * (ratio * margin) * (ratio * margin));
+                let odds = odds_of(stage.law.keep) * (ratio * margin) * (ratio * margin);
+                stage.law.keep = keep_of(odds);
             }
         }
         if holds {
@@ -161,8 +162,7 @@ fn lost_share(request: &Request, mechanism: &Mechanism) -> Option<f64> {
     let mut lost = 0.0;
     for (i, stage) in stages.iter().enumerate() {
         let (rounds, size) = (f64::from(stage.rounds), f64::from(stage.size));
-        let same_law =
-            stages.get(i + 1).is_some_and(|n| (n.bits, n.flip) == (stage.bits, stage.flip));
+        let same_law = stages.get(i + 1).is_some_and(|next| next.law == stage.law);
         let after = f64::from(config.grace) * size;
         // Rounds so near the end of the law that nothing of the grace is left.
         let ends = if same_law { 0.0 } else { f64::from(config.grace).min(rounds).max(1.0) };

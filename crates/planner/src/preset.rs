@@ -4,20 +4,21 @@ use std::fmt;
 
 use incrowd_bandit::forecast;
 use incrowd_privacy::certify;
-use incrowd_protocol::{Confidence, Learner, LearnerConfig, UpdateRule};
+use incrowd_protocol::{Confidence, Learner, LearnerConfig, ProtocolError, UpdateRule};
 use libm::{pow, sqrt};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     LocalLimit, Plan, PlanError, PlanRequest, Request,
     paper::{self, Choice, Learning, Randomizer, RegretCase, Target, Theorem1},
     plan::describe,
-    search::{self, Kind},
+    search::{self, DraftLaw, DraftStage},
     sizes,
 };
 
 /// Parameters that the paper chooses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// Cor. 1: most local privacy. Needs a local epsilon below ln 2.
@@ -83,11 +84,12 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let mut statement = statement(request, preset, &choice, randomizer)?;
     let wanted = statement.batch_size.min(u64::from(request.largest_batch())) as u32;
     let size = config.batch_size.unwrap_or(wanted);
-    let sizes = sizes::equal(size, request.horizon()).ok_or(PlanError::BatchSize(size))?;
-    let (bits, keep) = (choice.bits, 1.0 - choice.flip);
-    let kind = |&(rounds, size): &(u32, u32)| Kind { rounds, size, bits, keep };
-    let kinds: Vec<Kind> = sizes.iter().map(kind).collect();
-    let mechanism = search::mechanism(request, &kinds)?;
+    let rounds = request.horizon() / u64::from(size);
+    let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
+    let law = DraftLaw { bits: choice.bits, keep: 1.0 - choice.flip };
+    let stages: Vec<DraftStage> =
+        sizes.into_iter().map(|(rounds, size)| DraftStage { rounds, size, law }).collect();
+    let mechanism = search::mechanism(request, &stages)?;
     let certificate = certify(&mechanism)?;
     if let Some(cap) = config.local_epsilon.cap().filter(|&cap| certificate.epsilon_local() > cap) {
         return Err(PlanError::PresetAboveCap {

@@ -1,6 +1,7 @@
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
-use serde::Serialize;
+use incrowd_protocol::{BatchSize, Delta, Dimension, HonestFraction, Participations};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{PlanError, Preset};
 
@@ -9,9 +10,8 @@ pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
 /// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the formula says.
 pub const SMALLEST_BATCH: u32 = 100;
 
-/// How much one report on the wire may tell.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// How much one report on the wire may tell. In a file: a number, `"default"` or `"unlimited"`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum LocalLimit {
     /// At most [`DEFAULT_LOCAL_EPSILON`].
     #[default]
@@ -33,6 +33,46 @@ impl LocalLimit {
     }
 }
 
+impl Serialize for LocalLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Default => serializer.serialize_str("default"),
+            Self::AtMost(epsilon) => serializer.serialize_f64(epsilon),
+            Self::Unlimited => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LocalLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = LocalLimit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number above 0, \"default\" or \"unlimited\"")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<LocalLimit, E> {
+                Ok(LocalLimit::AtMost(value))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<LocalLimit, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<LocalLimit, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<LocalLimit, E> {
+                match value {
+                    "default" => Ok(LocalLimit::Default),
+                    "unlimited" => Ok(LocalLimit::Unlimited),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(value), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// As an argument: a number or `unlimited`; an argument that is not given is the default.
 impl FromStr for LocalLimit {
     type Err = String;
 
@@ -48,6 +88,7 @@ impl FromStr for LocalLimit {
 
 /// How the sizes of batches may change over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
     /// Whatever predicts less regret.
@@ -134,7 +175,7 @@ impl PlanRequest {
         if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
             positive("local epsilon", Some(epsilon))?;
         }
-        self.check_numbers()?;
+        let units = self.units()?;
         let horizon = self.total()?;
         if horizon == 0 || horizon > 1_000_000_000_000 {
             return Err(PlanError::Horizon(horizon));
@@ -143,35 +184,27 @@ impl PlanRequest {
             return Err(PlanError::NoLimit);
         }
         let largest_batch = self.largest_batch(horizon)?;
-        Ok(Request { config: self, horizon, largest_batch })
+        Ok(Request { config: self, units, horizon, largest_batch })
     }
 
-    fn check_numbers(&self) -> Result<(), PlanError> {
-        if self.dimension == 0 || self.dimension > 1000 {
-            return Err(PlanError::Dimension(self.dimension));
-        }
-        if !(self.delta > 0.0 && self.delta < 1.0) {
-            return Err(PlanError::Delta(self.delta));
-        }
-        if self.batch_size == Some(0) {
-            return Err(PlanError::BatchSize(0));
+    fn units(&self) -> Result<Units, PlanError> {
+        let dimension = Dimension::new(self.dimension)?;
+        let delta = Delta::new(self.delta)?;
+        if let Some(size) = self.batch_size {
+            BatchSize::new(u64::from(size)).map_err(|error| error.named("batch size"))?;
         }
         if let Some(bits) = self.bits.filter(|bits| !(1..=64).contains(bits)) {
             return Err(PlanError::Bits(bits));
         }
-        if self.participations == 0 {
-            return Err(PlanError::Participations(0));
-        }
-        if !(self.honest_fraction > 0.0 && self.honest_fraction <= 1.0) {
-            return Err(PlanError::HonestFraction(self.honest_fraction));
-        }
+        let participations = Participations::new(self.participations)?;
+        let honest_fraction = HonestFraction::new(self.honest_fraction)?;
         if self.grace > 1000 {
             return Err(PlanError::Grace(self.grace));
         }
         if !(self.reward_window_hours >= 0.0 && self.reward_window_hours.is_finite()) {
             return Err(PlanError::RewardWindow(self.reward_window_hours));
         }
-        Ok(())
+        Ok(Units { dimension, delta, participations, honest_fraction })
     }
 
     fn total(&self) -> Result<u64, PlanError> {
@@ -200,10 +233,20 @@ impl PlanRequest {
     }
 }
 
+/// The numbers of a request that its guarantee depends on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Units {
+    pub dimension: Dimension,
+    pub delta: Delta,
+    pub participations: Participations,
+    pub honest_fraction: HonestFraction,
+}
+
 /// A valid request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub(crate) config: PlanRequest,
+    pub(crate) units: Units,
     pub(crate) horizon: u64,
     pub(crate) largest_batch: u32,
 }

@@ -1,8 +1,10 @@
 //! The schedule with the least predicted regret, by guesses.
 
 use incrowd_bandit::report_variance;
+use incrowd_privacy::local;
 use incrowd_protocol::{
-    FlipProbability, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
+    Bits, FlipProbability, Keep, Law, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage,
+    TaskConfig,
 };
 use libm::ceil;
 
@@ -17,32 +19,37 @@ use crate::{
 const BITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 /// More bits must lower the noise by this factor: they cost bytes.
 const WORTH_MORE_BITS: f64 = 0.98;
-/// Schedules that take longer to certify, by [`effort`], are not tried; twice as long if growing batches were asked for.
+/// Schedules that take longer to certify, by [`effort`], are not tried; four times as long if
+/// growing batches were asked for.
 const MOST_EFFORT: f64 = 8.0;
-/// Regret above the least that is as good.
+/// Drafts whose predicted regret is within this factor of the least count as equally good.
 const ALMOST: f64 = 1.005;
-const FIRST_STEP: f64 = 1.3;
-const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
 
-/// Batches of one kind.
+/// A law whose c is still being searched for. A [`FlipProbability`] would round c at every step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kind {
-    pub rounds: u32,
-    pub size: u32,
+pub struct DraftLaw {
     pub bits: u32,
     pub keep: f64,
+}
+
+/// A stage with such a law.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DraftStage {
+    pub rounds: u32,
+    pub size: u32,
+    pub law: DraftLaw,
 }
 
 /// A schedule with what it is predicted to cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    pub kinds: Vec<Kind>,
+    pub stages: Vec<DraftStage>,
     pub regret: f64,
 }
 
 impl Draft {
     pub fn is_growing(&self) -> bool {
-        let sizes = || self.kinds.iter().map(|kind| kind.size);
+        let sizes = || self.stages.iter().map(|stage| stage.size);
         sizes().max().unwrap_or(0) > 1 + sizes().min().unwrap_or(0)
     }
 }
@@ -55,7 +62,7 @@ pub fn best(request: &Request, budget: &Budget) -> Result<Draft, PlanError> {
     }
     let least = drafts.iter().map(|draft| draft.regret).fold(f64::INFINITY, f64::min);
     let good = drafts.into_iter().filter(|draft| draft.regret <= ALMOST * least);
-    match good.max_by_key(|draft| draft.kinds[0].size) {
+    match good.max_by_key(|draft| draft.stages[0].size) {
         Some(draft) => Ok(draft),
         None => Err(infeasible(request, budget)?),
     }
@@ -75,9 +82,11 @@ fn candidates(request: &Request) -> Vec<Sizes> {
             all.extend(sizes::equal_or_so(size, horizon));
         }
         if config.shape != Shape::Fixed {
-            all.extend(GROWTHS.iter().filter_map(|&g| sizes::growing(size, g, largest, horizon)));
+            all.extend(
+                sizes::GROWTHS.iter().filter_map(|&g| sizes::growing(size, g, largest, horizon)),
+            );
         }
-        first = ceil(first * FIRST_STEP);
+        first = ceil(first * sizes::FIRST_STEP);
     }
     all.extend(sizes::equal(largest, horizon));
     all.retain(|sizes| {
@@ -88,20 +97,20 @@ fn candidates(request: &Request) -> Vec<Sizes> {
 
 /// Bits and c for given sizes; none if a batch is too small for any signal.
 fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Draft>, PlanError> {
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut stages: Vec<DraftStage> = Vec::new();
     for &(rounds, size) in sizes {
-        let (bits, keep) = match kinds.last() {
+        let law = match stages.last() {
             // One report more changes nothing, and late reports may then count.
-            Some(last) if size == last.size + 1 => (last.bits, last.keep),
+            Some(last) if size == last.size + 1 => last.law,
             _ => best_law(request, budget, size, most_effort(request) / sizes.len() as f64)?,
         };
-        if keep < SMALLEST_KEEP {
+        if law.keep < SMALLEST_KEEP {
             return Ok(None);
         }
-        kinds.push(Kind { rounds, size, bits, keep });
+        stages.push(DraftStage { rounds, size, law });
     }
-    let regret = predicted_regret(&task(request, &kinds)?)?;
-    Ok(Some(Draft { kinds, regret }))
+    let regret = predicted_regret(&task(request, &stages)?)?;
+    Ok(Some(Draft { stages, regret }))
 }
 
 /// The m and c with the least noise in a report.
@@ -110,8 +119,8 @@ fn best_law(
     budget: &Budget,
     size: u32,
     most_effort: f64,
-) -> Result<(u32, f64), PlanError> {
-    let mut best = (1, 0.0);
+) -> Result<DraftLaw, PlanError> {
+    let mut best = DraftLaw { bits: 1, keep: 0.0 };
     let mut least = f64::INFINITY;
     let wanted = request.config().bits;
     let free = BITS.into_iter().filter(|&bits| effort(bits) <= most_effort);
@@ -119,7 +128,7 @@ fn best_law(
         let keep = budget.guess_keep(size, bits)?;
         let noise = report_variance(bits, keep);
         if noise < WORTH_MORE_BITS * least {
-            (best, least) = ((bits, keep), noise);
+            (best, least) = (DraftLaw { bits, keep }, noise);
         }
     }
     Ok(best)
@@ -140,29 +149,28 @@ fn effort(bits: u32) -> f64 {
 
 /// The same draft with every c solved for.
 pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft, PlanError> {
-    let mut kinds = draft.kinds.clone();
-    for i in 0..kinds.len() {
-        kinds[i].keep = if i > 0 && kinds[i].size == kinds[i - 1].size + 1 {
-            kinds[i - 1].keep
+    let mut stages = draft.stages.clone();
+    for i in 0..stages.len() {
+        stages[i].law.keep = if i > 0 && stages[i].size == stages[i - 1].size + 1 {
+            stages[i - 1].law.keep
         } else {
-            budget.keep(kinds[i].size, kinds[i].bits)?
+            budget.keep(stages[i].size, stages[i].law.bits)?
         };
     }
-    let regret = predicted_regret(&task(request, &kinds)?)?;
-    Ok(Draft { kinds, regret })
+    let regret = predicted_regret(&task(request, &stages)?)?;
+    Ok(Draft { stages, regret })
 }
 
-/// The mechanism of some kinds of batches.
-pub fn mechanism(request: &Request, kinds: &[Kind]) -> Result<Mechanism, PlanError> {
+/// The mechanism of a draft's stages.
+pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, PlanError> {
     let config = request.config();
-    let stage = |kind: &Kind| {
-        let Kind { rounds, size, bits, keep } = *kind;
-        Ok(Stage { rounds, size, bits, flip: FlipProbability::from_keep(keep)? })
+    let stage = |&DraftStage { rounds, size, law: DraftLaw { bits, keep } }: &DraftStage| {
+        Ok(Stage { rounds, size, law: Law { bits, flip: FlipProbability::from_keep(keep)? } })
     };
     let mechanism = MechanismConfig {
         dimension: config.dimension,
         context_bound: 1.0,
-        schedule: kinds.iter().map(stage).collect::<Result<_, PlanError>>()?,
+        schedule: stages.iter().map(stage).collect::<Result<_, PlanError>>()?,
         grace: config.grace,
         central_delta: config.delta,
         participations: config.participations,
@@ -172,8 +180,8 @@ pub fn mechanism(request: &Request, kinds: &[Kind]) -> Result<Mechanism, PlanErr
 }
 
 /// The task: calibrated widths, and no batch below the smallest that was planned.
-pub fn task(request: &Request, kinds: &[Kind]) -> Result<TaskConfig, PlanError> {
-    task_with(mechanism(request, kinds)?, Learner::default())
+pub fn task(request: &Request, stages: &[DraftStage]) -> Result<TaskConfig, PlanError> {
+    task_with(mechanism(request, stages)?, Learner::default())
 }
 
 pub fn task_with(mechanism: Mechanism, learner: Learner) -> Result<TaskConfig, PlanError> {
@@ -189,8 +197,9 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
     if let Some(epsilon) = config.local_epsilon.cap()
         && budget.local_keep(bits)? < SMALLEST_KEEP
     {
-        let smallest = incrowd_privacy::local::certify(dimension, bits, SMALLEST_KEEP)?.epsilon;
         let keep = SMALLEST_KEEP;
+        let smallest =
+            local::certify(request.units.dimension, Bits::new(bits)?, Keep::new(keep)?).epsilon;
         return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
     }
     let allowed = config.batch_size.unwrap_or(request.largest_batch);
@@ -225,7 +234,8 @@ fn smallest_central(
     for _ in 0..40 {
         epsilon = two_digits_up(1.02 * epsilon);
         let config = PlanRequest { central_epsilon: Some(epsilon), ..request.config().clone() };
-        if Budget::new(&config).keep(allowed, bits)? >= SMALLEST_KEEP {
+        let request = Request { config, ..request.clone() };
+        if Budget::new(&request).keep(allowed, bits)? >= SMALLEST_KEEP {
             break;
         }
     }

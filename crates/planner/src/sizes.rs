@@ -1,5 +1,10 @@
 //! Sizes of batches that together take exactly the horizon.
 
+/// Factor between the first batch sizes that a search tries.
+pub const FIRST_STEP: f64 = 1.3;
+/// Factors of growth that a search tries.
+pub const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
+
 /// Rounds and reports in each of them.
 pub type Sizes = Vec<(u32, u32)>;
 
@@ -16,7 +21,16 @@ pub fn equal_or_so(size: u32, horizon: u64) -> Option<Sizes> {
     split(horizon, (most - most / 8..=most).rev().take(10_000).find(divides).unwrap_or(most))
 }
 
-/// Batches that grow by `growth` from `first` to at most `largest`; the rest is split evenly.
+/// Batches of `size`; what would be left for a smaller last one is added to the one before.
+pub fn equal_but_last(size: u32, horizon: u64) -> Option<Sizes> {
+    let rounds = horizon.checked_div(u64::from(size)).filter(|&rounds| rounds > 0)?;
+    let last = horizon - (rounds - 1) * u64::from(size);
+    let sizes = vec![(u32::try_from(rounds - 1).ok()?, size), (1, u32::try_from(last).ok()?)];
+    Some(merged(sizes))
+}
+
+/// Batches that grow by the factor `growth`, above 1, from `first` to at most `largest`; the rest is
+/// split evenly.
 pub fn growing(first: u32, growth: f64, largest: u32, horizon: u64) -> Option<Sizes> {
     let mut sizes = Sizes::new();
     let mut wanted = f64::from(first);
@@ -51,6 +65,7 @@ fn merged(sizes: Sizes) -> Sizes {
     for (rounds, size) in sizes {
         match merged.last_mut() {
             Some(last) if last.1 == size => last.0 += rounds,
+            _ if rounds == 0 => {}
             _ => merged.push((rounds, size)),
         }
     }
@@ -83,6 +98,11 @@ mod tests {
         }
         assert_eq!(equal(300, 100_000).unwrap(), [(233, 300), (100, 301)]);
         assert_eq!(growing(100, 2.0, 10_000, 1000).unwrap(), [(1, 100), (1, 200), (1, 700)]);
+        assert_eq!(growing(300, 1.5, u32::MAX, 1000).unwrap(), [(1, 300), (1, 700)]);
         assert_eq!(equal(10, 5), None);
+        assert_eq!(equal_but_last(300, 1000).unwrap(), [(2, 300), (1, 400)]);
+        assert_eq!(equal_but_last(7, 7).unwrap(), [(1, 7)]);
+        assert_eq!(equal_but_last(3, 4_000_000_001).unwrap(), [(1_333_333_332, 3), (1, 5)]);
+        assert_eq!((equal_but_last(10, 5), equal_but_last(0, 5)), (None, None));
     }
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use incrowd_protocol::{Mechanism, MechanismHash};
+use incrowd_protocol::{Delta, Law, Mechanism, MechanismHash, Participations, Stage};
 use serde::Serialize;
 
 use crate::{
@@ -34,21 +34,43 @@ pub struct Certificate {
 
 /// The guarantee of one stage's rounds by itself. The certificate is the worst of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(into = "RoundFields")]
 pub struct RoundCertificate {
-    /// Batches of this kind.
-    pub rounds: u32,
-    /// Reports in a batch.
-    pub size: u32,
-    /// Bits per coordinate.
-    pub bits: u32,
-    /// p, as a float.
-    pub flip_probability: f64,
+    /// The batches that this is about.
+    pub stage: Stage,
     /// Of one report.
     pub epsilon_local: f64,
     /// Of the releases, for a person who takes part in k batches like this one.
     pub epsilon_central: f64,
     /// Where `epsilon_central` comes from.
     pub epsilon_central_bound: BoundName,
+}
+
+/// A [`RoundCertificate`] as it is written: p as a float.
+#[derive(Serialize)]
+struct RoundFields {
+    rounds: u32,
+    size: u32,
+    bits: u32,
+    flip_probability: f64,
+    epsilon_local: f64,
+    epsilon_central: f64,
+    epsilon_central_bound: BoundName,
+}
+
+impl From<RoundCertificate> for RoundFields {
+    fn from(certificate: RoundCertificate) -> Self {
+        let Stage { rounds, size, law: Law { bits, flip } } = certificate.stage;
+        Self {
+            rounds,
+            size,
+            bits,
+            flip_probability: flip.value(),
+            epsilon_local: certificate.epsilon_local,
+            epsilon_central: certificate.epsilon_central,
+            epsilon_central_bound: certificate.epsilon_central_bound,
+        }
+    }
 }
 
 /// An assumption that a guarantee needs.
@@ -117,14 +139,11 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let mut settings = Vec::new();
     let (mut locals, mut centrals) = (Vec::new(), Vec::new());
     for stage in mechanism.schedule().stages() {
-        let setting = Setting::of_stage(mechanism, stage)?;
-        let local = local::certify(setting.dimension, stage.bits, setting.keep)?;
+        let setting = Setting::of_stage(mechanism, stage);
+        let local = local::certify(setting.dimension, setting.bits, setting.keep);
         let central = central::certify(&setting)?;
         rounds.push(RoundCertificate {
-            rounds: stage.rounds,
-            size: stage.size,
-            bits: stage.bits,
-            flip_probability: stage.flip.value(),
+            stage: *stage,
             epsilon_local: local.epsilon,
             epsilon_central: central.epsilon,
             epsilon_central_bound: central.bound,
@@ -134,10 +153,9 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         centrals.push(central);
     }
     let local = locals.into_iter().max_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
-    // A checked schedule has a stage.
-    let local = local.ok_or(PrivacyError::BatchSize(0))?;
-    let all_reports = up(local.epsilon * f64::from(k));
-    let central = central::certify_any_of(&settings, &centrals)?;
+    let local = local.expect("invariant: a checked schedule has a stage");
+    let all_reports = up(local.epsilon * f64::from(k.get()));
+    let central = central::certify_any_of(&settings, &centrals);
     Ok(Certificate {
         mechanism: mechanism.hash(),
         epsilon_local: local.epsilon,
@@ -145,10 +163,10 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         epsilon_local_all_reports: all_reports,
         epsilon_central: central.epsilon,
         epsilon_central_bound: central.bound,
-        delta: mechanism.central_delta(),
-        epsilon_central_same_batch: same_batch(&settings, central.epsilon, all_reports),
-        participations: k,
-        honest_fraction: mechanism.honest_fraction(),
+        delta: mechanism.central_delta().get(),
+        epsilon_central_same_batch: same_batch(mechanism, &settings, central.epsilon, all_reports),
+        participations: k.get(),
+        honest_fraction: mechanism.honest_fraction().get(),
         rounds,
         trust: ALL_TRUST.to_vec(),
     })
@@ -156,18 +174,18 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
 
 /// The epsilon however a person's k reports are placed, also all in one batch: group privacy with the worst stage at every step, or the local
 /// guarantee where that is smaller.
-fn same_batch(settings: &[Setting], central: f64, all_reports: f64) -> f64 {
-    let Some(&Setting { participations: k, delta, .. }) = settings.first() else {
-        return all_reports;
-    };
-    if k == 1 {
+fn same_batch(mechanism: &Mechanism, settings: &[Setting], central: f64, all_reports: f64) -> f64 {
+    let (k, delta) = (mechanism.participations(), mechanism.central_delta());
+    if k == Participations::ONE {
         return central;
     }
-    let one = |delta: f64| {
-        let certified = |setting: &Setting| {
-            Ok(central::certify(&Setting { participations: 1, delta, ..*setting })?.epsilon)
-        };
-        settings.iter().map(certified).try_fold(0.0, |worst: f64, epsilon| Ok(worst.max(epsilon?)))
+    let one = |delta: Delta| {
+        let mut worst = 0f64;
+        for setting in settings {
+            let alone = Setting { participations: Participations::ONE, delta, ..*setting };
+            worst = worst.max(central::certify(&alone)?.epsilon);
+        }
+        Ok(worst)
     };
     composition::same_batch(one, k, delta)
         .map_or(all_reports, |epsilon| epsilon.min(all_reports).max(central))

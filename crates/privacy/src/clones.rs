@@ -15,6 +15,7 @@
 //! Y_N the mean of N fair signs. It falls with N: the mean of N+1 signs is a conditional expectation of the mean of N of them, and
 //! the function is convex (Jensen). So N may be rounded down, and a batch may be taken as smaller than it is.
 
+use incrowd_protocol::{BatchSize, Delta};
 use libm::{exp, expm1, floor, log, sqrt, tanh};
 
 use crate::{
@@ -44,11 +45,13 @@ const LARGEST_LOCAL: f64 = 600.0;
 /// # Privacy
 /// Protects one report against everyone who sees the batch without knowing who sent what; needs a shuffler that does not collude and
 /// `batch_size` honest reports (an honest fraction h is a batch of floor(h l)).
-pub fn epsilon_upper(epsilon_local: f64, batch_size: u64, delta: f64) -> Result<f64, PrivacyError> {
-    check(epsilon_local, batch_size)?;
-    if !(delta > 0.0 && delta < 1.0) {
-        return Err(PrivacyError::Delta(delta));
-    }
+pub fn epsilon_upper(
+    epsilon_local: f64,
+    batch_size: BatchSize,
+    delta: Delta,
+) -> Result<f64, PrivacyError> {
+    check(epsilon_local)?;
+    let (batch_size, delta) = (batch_size.get(), delta.get());
     if batch_size == 1 || epsilon_local > LARGEST_LOCAL {
         return Ok(epsilon_local);
     }
@@ -60,10 +63,10 @@ pub fn epsilon_upper(epsilon_local: f64, batch_size: u64, delta: f64) -> Result<
 /// about 1e-40.
 pub fn delta_upper(
     epsilon_local: f64,
-    batch_size: u64,
+    batch_size: BatchSize,
     epsilon_central: f64,
 ) -> Result<f64, PrivacyError> {
-    check(epsilon_local, batch_size)?;
+    check(epsilon_local)?;
     if !(epsilon_central > 0.0 && epsilon_central.is_finite()) {
         return Err(PrivacyError::EpsilonCentral(epsilon_central));
     }
@@ -73,16 +76,13 @@ pub fn delta_upper(
     if epsilon_local > LARGEST_LOCAL {
         return Ok(up(-expm1(epsilon_central - epsilon_local)).min(1.0));
     }
-    let clones = Clones::new(epsilon_local, batch_size, SMALLEST_DELTA);
+    let clones = Clones::new(epsilon_local, batch_size.get(), SMALLEST_DELTA);
     Ok(clones.divergence(epsilon_central).min(1.0).value())
 }
 
-fn check(epsilon_local: f64, batch_size: u64) -> Result<(), PrivacyError> {
+fn check(epsilon_local: f64) -> Result<(), PrivacyError> {
     if !(epsilon_local > 0.0 && epsilon_local.is_finite()) {
         return Err(PrivacyError::EpsilonLocal(epsilon_local));
-    }
-    if batch_size == 0 {
-        return Err(PrivacyError::BatchSize(batch_size));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! Every rule here holds for adaptive releases: what is released next may depend on what was released before.
 
+use incrowd_protocol::{Delta, Participations};
 use libm::{exp, expm1, log, log1p, sqrt};
 
 use crate::{
@@ -24,10 +25,11 @@ const SEARCH: f64 = 1e-12;
 pub fn compose(
     epsilon: f64,
     delta: f64,
-    times: u32,
+    times: Participations,
     delta_total: f64,
 ) -> Result<f64, PrivacyError> {
-    check(epsilon, delta, times, delta_total)?;
+    check(epsilon, delta, delta_total)?;
+    let times = times.get();
     let k = f64::from(times);
     // The probability that at least one release fails outright, 1 - (1-delta)^k, at most k delta.
     let failure = if times == 1 { delta } else { (-expm1(k * log1p(-delta))).min(k * delta) };
@@ -49,16 +51,13 @@ pub fn compose(
     Ok(up(best))
 }
 
-fn check(epsilon: f64, delta: f64, times: u32, delta_total: f64) -> Result<(), PrivacyError> {
+fn check(epsilon: f64, delta: f64, delta_total: f64) -> Result<(), PrivacyError> {
     if !(epsilon > 0.0 && epsilon.is_finite()) {
         return Err(PrivacyError::EpsilonCentral(epsilon));
     }
-    if times == 0 {
-        return Err(PrivacyError::Participations(times));
-    }
     for value in [delta, delta_total] {
         if !(0.0..1.0).contains(&value) {
-            return Err(PrivacyError::Delta(value));
+            return Err(PrivacyError::DeltaOrZero(value));
         }
     }
     Ok(())
@@ -99,23 +98,17 @@ fn optimal(epsilon: f64, times: u32, delta: f64, limit: f64) -> f64 {
 /// The smallest composed epsilon of `times` releases over a small grid of deltas for each: `epsilon_at` gives the epsilon of one
 /// release at a delta.
 pub fn best_for(
-    epsilon_at: impl Fn(f64) -> Result<f64, PrivacyError>,
-    times: u32,
-    delta_total: f64,
+    epsilon_at: impl Fn(Delta) -> Result<f64, PrivacyError>,
+    times: Participations,
+    delta_total: Delta,
 ) -> Result<f64, PrivacyError> {
-    if !(delta_total > 0.0 && delta_total < 1.0) {
-        return Err(PrivacyError::Delta(delta_total));
-    }
-    if times == 0 {
-        return Err(PrivacyError::Participations(times));
-    }
-    if times == 1 {
+    if times == Participations::ONE {
         return epsilon_at(delta_total);
     }
     let mut best = f64::INFINITY;
     for share in [1.0 - slack::PRODUCT, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.03] {
-        let delta = share * delta_total / f64::from(times);
-        best = best.min(compose(epsilon_at(delta)?, delta, times, delta_total)?);
+        let delta = Delta::new(share * delta_total.get() / f64::from(times.get()))?;
+        best = best.min(compose(epsilon_at(delta)?, delta.get(), times, delta_total.get())?);
     }
     Ok(best)
 }
@@ -127,21 +120,16 @@ pub fn best_for(
 /// is found by going down from delta_total; what is returned has been checked against the formula. If `epsilon_at` is capped by a
 /// local epsilon, k times that one is a bound too, which the caller may compare with.
 pub fn same_batch(
-    epsilon_at: impl Fn(f64) -> Result<f64, PrivacyError>,
-    reports: u32,
-    delta_total: f64,
+    epsilon_at: impl Fn(Delta) -> Result<f64, PrivacyError>,
+    reports: Participations,
+    delta_total: Delta,
 ) -> Result<f64, PrivacyError> {
-    if !(delta_total > 0.0 && delta_total < 1.0) {
-        return Err(PrivacyError::Delta(delta_total));
-    }
-    if reports == 0 {
-        return Err(PrivacyError::Participations(reports));
-    }
+    let (reports, delta_total) = (reports.get(), delta_total.get());
     let k = f64::from(reports);
     // The growth is at least k.
     let mut delta = if reports == 1 { delta_total } else { 0.9 * delta_total / k };
     for _ in 0..1000 {
-        let epsilon = epsilon_at(delta)?;
+        let epsilon = epsilon_at(Delta::new(delta)?)?;
         let most = if reports == 1 { delta_total } else { delta_total / up(growth(epsilon, k)) };
         if delta <= most {
             return Ok(if reports == 1 { epsilon } else { up(k * epsilon) });

@@ -1,27 +1,22 @@
+use incrowd_protocol::UnitError;
 use thiserror::Error;
 
 /// A rule for the numbers of a guarantee that is violated. There is no certificate then.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum PrivacyError {
-    /// `dimension` is out of range.
-    #[error("dimension is {0}, must be from 1 to 1000")]
-    Dimension(u32),
-    /// `bits` is out of range.
-    #[error("bits is {0}, must be from 1 to 4095")]
-    Bits(u32),
-    /// The keep probability c is not strictly between 0 and 1.
-    #[error("keep is {0}, must be above 0 and below 1")]
-    Keep(f64),
+    /// A quantity is outside of its range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// No probability strictly between 0 and 1.
+    #[error("probability is {0}, must be above 0 and below 1")]
+    Probability(f64),
+    /// A delta that may be zero is no probability.
+    #[error("delta is {0}, must be at least 0 and below 1")]
+    DeltaOrZero(f64),
     /// The flip probability p is not strictly between 0 and 1.
     #[error("flip is {0}, must be above 0 and below 1")]
     Flip(f64),
-    /// A batch of nobody.
-    #[error("batch_size is {0}, must be at least 1")]
-    BatchSize(u64),
-    /// `delta` is no probability.
-    #[error("delta is {0}, must be above 0 and below 1")]
-    Delta(f64),
     /// A local epsilon that is no positive number.
     #[error("local epsilon is {0}, must be above 0 and finite")]
     EpsilonLocal(f64),
@@ -40,12 +35,6 @@ pub enum PrivacyError {
     /// A central epsilon that is no positive number.
     #[error("central epsilon is {0}, must be above 0 and finite")]
     EpsilonCentral(f64),
-    /// Nobody takes part.
-    #[error("participations is {0}, must be at least 1")]
-    Participations(u32),
-    /// The honest fraction is out of range.
-    #[error("honest fraction is {0}, must be above 0 and at most 1")]
-    HonestFraction(f64),
     /// A theorem is asked about numbers it says nothing about.
     #[error("{theorem} does not hold here: {condition}")]
     OutsideRegime {

@@ -1,6 +1,6 @@
 //! Local privacy of one report: adversary (a), on the wire. Proofs: `docs/privacy-proofs.md`, section 1.
 
-use incrowd_protocol::QUANTISATION;
+use incrowd_protocol::{Bits, Dimension, Keep, QUANTISATION};
 use libm::{atanh, log, log1p, sqrt};
 
 use crate::{
@@ -8,95 +8,79 @@ use crate::{
     numeric::{Ends, try_bisect, up, whole},
 };
 
-/// The rule for a dimension.
-pub fn check_dimension(dimension: u32) -> Result<(), PrivacyError> {
-    if dimension == 0 || dimension > 1000 {
-        return Err(PrivacyError::Dimension(dimension));
-    }
-    Ok(())
-}
-
-/// The rules for dimension, bits and c = `keep`.
-pub fn check(dimension: u32, bits: u32, keep: f64) -> Result<(), PrivacyError> {
-    check_dimension(dimension)?;
-    if bits == 0 || bits > incrowd_protocol::MAX_BITS {
-        return Err(PrivacyError::Bits(bits));
-    }
-    if !(keep > 0.0 && keep < 1.0) {
-        return Err(PrivacyError::Keep(keep));
-    }
-    Ok(())
-}
-
 /// The smallest proved local epsilon of one report with c = `keep`.
-pub fn certify(dimension: u32, bits: u32, keep: f64) -> Result<Bound, PrivacyError> {
-    let all = bounds(dimension, bits, keep)?;
-    Ok(Bound::smallest(all)
-        .unwrap_or(Bound { bound: BoundName::PaperProposition1, epsilon: f64::INFINITY }))
+pub fn certify(dimension: Dimension, bits: Bits, keep: Keep) -> Bound {
+    Bound::smallest(bounds(dimension, bits, keep))
+        .expect("invariant: the paper's bound holds for every randomizer")
 }
 
 /// Every proved local epsilon.
-pub fn bounds(dimension: u32, bits: u32, keep: f64) -> Result<Vec<Bound>, PrivacyError> {
-    check(dimension, bits, keep)?;
+pub fn bounds(dimension: Dimension, bits: Bits, keep: Keep) -> Vec<Bound> {
+    let c = keep.get();
     let mut bounds = vec![
         Bound {
             bound: BoundName::PaperProposition1,
-            epsilon: up(proposition_1(dimension, bits, keep)),
+            epsilon: up(proposition_1(dimension, bits, c)),
         },
         Bound { bound: BoundName::L1DiameterChord, epsilon: up(chord(dimension, bits, keep)) },
     ];
-    if bits == 1 {
-        bounds.push(Bound { bound: BoundName::L1Diameter, epsilon: up(l1(dimension, keep)) });
-        if let Some(gain) = refinement(dimension, keep) {
-            let epsilon = up(l1(dimension, keep) - gain);
+    if bits == Bits::ONE {
+        let epsilon = l1(dimension, keep);
+        bounds.push(Bound { bound: BoundName::L1Diameter, epsilon: up(epsilon) });
+        if let Some(gain) = refinement(dimension, c) {
+            let epsilon = up(epsilon - gain);
             bounds.push(Bound { bound: BoundName::L1DiameterRefined, epsilon });
         }
     }
-    Ok(bounds)
+    bounds
 }
 
 /// The largest c (to 30 bits) whose local epsilon is at most `epsilon_local`.
-pub fn largest_keep(dimension: u32, bits: u32, epsilon_local: f64) -> Result<f64, PrivacyError> {
+pub fn largest_keep(
+    dimension: Dimension,
+    bits: Bits,
+    epsilon_local: f64,
+) -> Result<Keep, PrivacyError> {
     if !(epsilon_local > 0.0 && epsilon_local.is_finite()) {
         return Err(PrivacyError::EpsilonLocal(epsilon_local));
     }
-    check(dimension, bits, 0.5)?;
-    let certified = |steps: u64| certify(dimension, bits, steps as f64 * QUANTISATION);
+    let keep = |steps: u64| Keep::new(steps as f64 * QUANTISATION);
+    let certified = |steps| keep(steps).map(|keep| certify(dimension, bits, keep).epsilon);
     let steps = try_bisect(Ends { holds: 0, fails: 1 << 30 }, whole, |steps| {
-        Ok(certified(steps)?.epsilon <= epsilon_local)
+        certified(steps).map(|epsilon| epsilon <= epsilon_local)
     })?
     .holds;
     if steps == 0 {
-        let smallest = certified(1)?.epsilon;
         return Err(PrivacyError::EpsilonLocalTooSmall {
             epsilon: epsilon_local,
-            dimension,
-            smallest,
+            dimension: dimension.get(),
+            smallest: certified(1)?,
         });
     }
-    Ok(steps as f64 * QUANTISATION)
+    Ok(keep(steps)?)
 }
 
 /// D = d(d+3)/2, as a float.
-pub fn coordinates(dimension: u32) -> f64 {
-    incrowd_protocol::coordinates(dimension as usize) as f64
+pub fn coordinates(dimension: Dimension) -> f64 {
+    dimension.coordinates() as f64
 }
 
 /// # Reference
 /// Garcelon et al. 2021, Prop. 1: m D ln((1+c)/(1-c)). Thresholds never exceed (1 +- c)/2, so rounding costs nothing.
-fn proposition_1(dimension: u32, bits: u32, c: f64) -> f64 {
-    f64::from(bits) * coordinates(dimension) * 2.0 * atanh(c)
+fn proposition_1(dimension: Dimension, bits: Bits, c: f64) -> f64 {
+    f64::from(bits.get()) * coordinates(dimension) * 2.0 * atanh(c)
 }
 
 /// c Lambda + 2(-ln(1-c) - c), m = 1.
-fn l1(dimension: u32, c: f64) -> f64 {
-    c * diameter_1(dimension, c) + 2.0 * (-log1p(-c) - c) + shift_tail(dimension, c)
+fn l1(dimension: Dimension, keep: Keep) -> f64 {
+    let c = keep.get();
+    c * diameter_1(dimension, keep) + 2.0 * (-log1p(-c) - c) + shift_tail(dimension, c)
 }
 
 /// How much ln(1+z) <= z - z^2/2 + z^3/3 in place of ln(1+z) <= z gains, where it is proved that inputs of full norm are still the worst; m = 1.
-fn refinement(dimension: u32, c: f64) -> Option<f64> {
-    let d = f64::from(dimension);
-    if dimension < 2 || c > 0.7 || !full_norm_is_worst(d, c) {
+fn refinement(dimension: Dimension, c: f64) -> Option<f64> {
+    let d = f64::from(dimension.get());
+    if dimension.get() < 2 || c > 0.7 || !full_norm_is_worst(d, c) {
         return None;
     }
     // With q = y^2 the sum of u_i^4: -(c^2/2)(1 + (1+q)/2) + (c^3/3)(sqrt q + q), largest at the vertex of a parabola in y.
@@ -124,25 +108,26 @@ fn full_norm_is_worst(d: f64, c: f64) -> bool {
 
 /// What rounding adds to the tail of the series: values move by at most q each, so |v|^k by at most k q (1+q)^{k-1} and the tail
 /// sum over k >= 2 of c^k |v|^k / k by at most D q c^2/(1-c) (1 + tiny).
-fn shift_tail(dimension: u32, c: f64) -> f64 {
+fn shift_tail(dimension: Dimension, c: f64) -> f64 {
     1.01 * coordinates(dimension) * (QUANTISATION / c) * c * c / (1.0 - c)
 }
 
 /// m atanh(c) Lambda + D B(c), every m.
-fn chord(dimension: u32, bits: u32, c: f64) -> f64 {
+fn chord(dimension: Dimension, bits: Bits, keep: Keep) -> f64 {
+    let c = keep.get();
     let a = atanh(c);
     let b = log(c / a) - 1.0 + a / c - log1p(-c * c) / 2.0;
-    f64::from(bits) * a * diameter_1(dimension, c) + coordinates(dimension) * b.max(0.0)
+    f64::from(bits.get()) * a * diameter_1(dimension, keep) + coordinates(dimension) * b.max(0.0)
 }
 
 /// L1 diameter of the values v of contexts in the unit ball and rewards in [0, 1], as the device rounds them.
-pub fn diameter_1(dimension: u32, keep: f64) -> f64 {
-    exact_diameter_1(dimension) + 2.0 * coordinates(dimension) * QUANTISATION / keep
+pub fn diameter_1(dimension: Dimension, keep: Keep) -> f64 {
+    exact_diameter_1(dimension) + 2.0 * coordinates(dimension) * QUANTISATION / keep.get()
 }
 
-fn exact_diameter_1(dimension: u32) -> f64 {
-    let d = f64::from(dimension);
-    let c = match dimension {
+fn exact_diameter_1(dimension: Dimension) -> f64 {
+    let d = f64::from(dimension.get());
+    let c = match dimension.get() {
         1 => return 9.0 / 4.0,
         2 => sqrt(5.0),
         _ => 2.0 + sqrt((d - 1.0) * (d - 2.0) / 2.0),
@@ -152,13 +137,13 @@ fn exact_diameter_1(dimension: u32) -> f64 {
 }
 
 /// Squared L2 diameter of the same values.
-pub fn squared_diameter_2(dimension: u32, keep: f64) -> f64 {
-    let shift = 2.0 * sqrt(coordinates(dimension)) * QUANTISATION / keep;
+pub fn squared_diameter_2(dimension: Dimension, keep: Keep) -> f64 {
+    let shift = 2.0 * sqrt(coordinates(dimension)) * QUANTISATION / keep.get();
     let diameter = exact_diameter_2(dimension) + shift;
     diameter * diameter
 }
 
 /// L2 diameter of the values v of contexts in the unit ball and rewards in [0, 1], before any rounding.
-pub fn exact_diameter_2(dimension: u32) -> f64 {
-    if dimension == 1 { 2.0 } else { sqrt(4.5) }
+pub fn exact_diameter_2(dimension: Dimension) -> f64 {
+    if dimension.get() == 1 { 2.0 } else { sqrt(4.5) }
 }

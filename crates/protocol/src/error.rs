@@ -1,12 +1,14 @@
 use thiserror::Error;
 
+use crate::UnitError;
+
 /// A rule of `docs/formats.md` that an input violates, with the value and what is allowed.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// `dimension` is out of range.
-    #[error("dimension is {0}, must be from 1 to 1000")]
-    Dimension(u32),
+    /// A quantity is outside of its range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
     /// `context_bound` is out of range.
     #[error("context_bound is {0}, must be from 1e-20 to 1e20")]
     ContextBound(f64),
@@ -32,20 +34,6 @@ pub enum ProtocolError {
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000")]
     Grace(u32),
-    /// `central_delta` is no probability.
-    #[error("central_delta is {0}, must be above 0 and below 1")]
-    CentralDelta(f64),
-    /// `participations` is zero.
-    #[error("participations is {0}, must be from 1 to 4294967295")]
-    Participations(u32),
-    /// `honest_fraction` is out of range.
-    #[error("honest_fraction is {0}, must be above 0 and at most 1")]
-    HonestFraction(f64),
-    /// A growing schedule cannot be made from these numbers.
-    #[error(
-        "growth is {0}, must be at least 1 and finite, with a horizon no smaller than the first batch"
-    )]
-    Growth(f64),
 
     /// `parameter_bound` (S) is not positive and finite.
     #[error("parameter_bound is {0}, must be from 1e-20 to 1e20")]

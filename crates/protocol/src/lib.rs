@@ -26,6 +26,7 @@ mod report;
 mod schedule;
 mod sums;
 mod task;
+mod units;
 mod wire;
 
 pub use bulk::{BULK_LIMIT, BulkAnswer, RefusedReport, push_report, split_reports};
@@ -37,12 +38,15 @@ pub use learner::{Confidence, Learner, LearnerConfig, UpdateRule};
 pub use mechanism::{Mechanism, MechanismConfig, MechanismHash};
 pub use media::{MediaType, SIGNATURE_HEADER};
 pub use model::{Model, ModelParts};
-pub use notice::{KeyState, RoundLaw, RoundNotice, SealingKey, TaskNotice};
+pub use notice::{KeyState, RoundNotice, SealingKey, TaskNotice};
 pub use problem::{ProblemDocument, ProblemKind};
 pub use report::{Report, ReportId};
-pub use schedule::{MAX_BITS, Round, Schedule, Stage};
+pub use schedule::{Law, Round, Schedule, Stage};
 pub use sums::BatchSums;
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
+pub use units::{
+    BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations, UnitError,
+};
 
 /// Largest shift of a coordinate's value by rounding the thresholds of its coins, times c (`docs/formats.md`, Coins). What a device rounds, guarantees and
 /// confidence widths account for.

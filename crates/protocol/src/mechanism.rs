@@ -1,7 +1,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{ProtocolError, Round, Schedule, Stage, coordinates, hex32::hex32};
+use crate::{
+    Delta, Dimension, HonestFraction, Law, Participations, ProtocolError, Round, Schedule, Stage,
+    UnitError, coordinates, hex32::hex32,
+};
 
 /// The unchecked form of a [`Mechanism`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,33 +29,24 @@ pub struct MechanismConfig {
 impl MechanismConfig {
     /// The valid mechanism, or the first rule that is violated.
     pub fn check(self) -> Result<Mechanism, ProtocolError> {
-        if self.dimension == 0 || self.dimension > 1000 {
-            return Err(ProtocolError::Dimension(self.dimension));
-        }
+        let dimension = Dimension::new(self.dimension)?;
         if !(self.context_bound >= 1e-20 && self.context_bound <= 1e20) {
             return Err(ProtocolError::ContextBound(self.context_bound));
         }
-        let schedule = Schedule::new(self.schedule, self.dimension)?;
+        let schedule = Schedule::new(self.schedule, dimension)?;
         if self.grace > 1000 {
             return Err(ProtocolError::Grace(self.grace));
         }
-        if !(self.central_delta > 0.0 && self.central_delta < 1.0) {
-            return Err(ProtocolError::CentralDelta(self.central_delta));
-        }
-        if self.participations == 0 {
-            return Err(ProtocolError::Participations(0));
-        }
-        if !(self.honest_fraction > 0.0 && self.honest_fraction <= 1.0) {
-            return Err(ProtocolError::HonestFraction(self.honest_fraction));
-        }
+        let named = |name| move |error: UnitError| error.named(name);
         let mut mechanism = Mechanism {
-            dimension: self.dimension,
+            dimension,
             context_bound: self.context_bound,
             schedule,
             grace: self.grace,
-            central_delta: self.central_delta,
-            participations: self.participations,
-            honest_fraction: self.honest_fraction,
+            central_delta: Delta::new(self.central_delta).map_err(named("central_delta"))?,
+            participations: Participations::new(self.participations)?,
+            honest_fraction: HonestFraction::new(self.honest_fraction)
+                .map_err(named("honest_fraction"))?,
             hash: MechanismHash([0; 32]),
         };
         mechanism.hash = mechanism.digest();
@@ -64,20 +58,25 @@ impl MechanismConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "MechanismConfig", into = "MechanismConfig")]
 pub struct Mechanism {
-    dimension: u32,
+    dimension: Dimension,
     context_bound: f64,
     schedule: Schedule,
     grace: u32,
-    central_delta: f64,
-    participations: u32,
-    honest_fraction: f64,
+    central_delta: Delta,
+    participations: Participations,
+    honest_fraction: HonestFraction,
     hash: MechanismHash,
 }
 
 impl Mechanism {
     /// Dimension of the contexts (d).
     pub fn dimension(&self) -> usize {
-        self.dimension as usize
+        self.dimension.get() as usize
+    }
+
+    /// Dimension of the contexts (d) as a unit.
+    pub fn dimension_unit(&self) -> Dimension {
+        self.dimension
     }
 
     /// Coordinates of a report (D).
@@ -106,17 +105,17 @@ impl Mechanism {
     }
 
     /// Delta of the central guarantee.
-    pub fn central_delta(&self) -> f64 {
+    pub fn central_delta(&self) -> Delta {
         self.central_delta
     }
 
     /// Reports one device may send in the life of the task (k).
-    pub fn participations(&self) -> u32 {
+    pub fn participations(&self) -> Participations {
         self.participations
     }
 
     /// Share of every batch that is surely not the adversary's (h).
-    pub fn honest_fraction(&self) -> f64 {
+    pub fn honest_fraction(&self) -> HonestFraction {
         self.honest_fraction
     }
 
@@ -127,17 +126,16 @@ impl Mechanism {
 
     fn digest(&self) -> MechanismHash {
         let mut bytes = b"incrowd/mechanism/v1\0".to_vec();
-        bytes.extend(self.dimension.to_be_bytes());
+        bytes.extend(self.dimension.get().to_be_bytes());
         bytes.extend(self.context_bound.to_be_bytes());
         bytes.extend(self.grace.to_be_bytes());
-        bytes.extend(self.central_delta.to_be_bytes());
-        bytes.extend(self.participations.to_be_bytes());
-        bytes.extend(self.honest_fraction.to_be_bytes());
+        bytes.extend(self.central_delta.get().to_be_bytes());
+        bytes.extend(self.participations.get().to_be_bytes());
+        bytes.extend(self.honest_fraction.get().to_be_bytes());
         bytes.extend((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
-            let flip = stage.flip;
-            for word in [stage.rounds, stage.size, stage.bits, flip.numerator(), flip.denominator()]
-            {
+            let Law { bits, flip } = stage.law;
+            for word in [stage.rounds, stage.size, bits, flip.numerator(), flip.denominator()] {
                 bytes.extend(word.to_be_bytes());
             }
         }
@@ -155,13 +153,13 @@ impl TryFrom<MechanismConfig> for Mechanism {
 impl From<Mechanism> for MechanismConfig {
     fn from(mechanism: Mechanism) -> Self {
         Self {
-            dimension: mechanism.dimension,
+            dimension: mechanism.dimension.get(),
             context_bound: mechanism.context_bound,
             schedule: mechanism.schedule.stages().to_vec(),
             grace: mechanism.grace,
-            central_delta: mechanism.central_delta,
-            participations: mechanism.participations,
-            honest_fraction: mechanism.honest_fraction,
+            central_delta: mechanism.central_delta.get(),
+            participations: mechanism.participations.get(),
+            honest_fraction: mechanism.honest_fraction.get(),
         }
     }
 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{MechanismHash, ProtocolError, triangle, wire};
+use crate::{Dimension, MechanismHash, ProtocolError, triangle, wire};
 
 /// The unchecked form of a [`Model`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,9 +28,7 @@ impl ModelParts {
             return Err(ProtocolError::Unnumbered);
         }
         let dimension = self.theta.len();
-        if dimension == 0 || dimension > 1000 {
-            return Err(ProtocolError::Dimension(dimension as u32));
-        }
+        Dimension::new(u32::try_from(dimension).unwrap_or(u32::MAX))?;
         let (found, needed) = (self.width_factor.len(), triangle(dimension));
         if found != needed {
             return Err(ProtocolError::Length { what: "width_factor", found, needed });

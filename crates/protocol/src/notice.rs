@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{FlipProbability, Mechanism, ProtocolError, Round, SealingPublicKey, Task, TaskId};
+use crate::{Mechanism, ProtocolError, Round, SealingPublicKey, Task, TaskId};
 
 /// What the shuffler tells everyone about a task. It is signed, so that a device that pins the task's id can trust the keys in it.
 ///
@@ -55,30 +55,15 @@ impl TaskNotice {
 pub struct RoundNotice {
     /// The task.
     pub task: TaskId,
-    /// The round, or nothing when the task is over. Nothing is said, not left out.
+    /// The round. Required; `null` once the task is over.
     #[serde(deserialize_with = "Option::deserialize")]
-    pub round: Option<RoundLaw>,
-}
-
-/// A round's number and law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RoundLaw {
-    /// Number of the round, from 1.
-    pub number: u32,
-    /// Reports in its batch (l).
-    pub size: u32,
-    /// Bits per coordinate (m).
-    pub bits: u32,
-    /// Flip parameter (p).
-    pub flip: FlipProbability,
+    pub round: Option<Round>,
 }
 
 impl RoundNotice {
     /// The notice of a task's current round.
     pub fn new(task: TaskId, round: Option<Round>) -> Self {
-        let law = |Round { number, size, bits, flip }| RoundLaw { number, size, bits, flip };
-        Self { task, round: round.map(law) }
+        Self { task, round }
     }
 
     /// The round, if it is one of this task's mechanism with the law that the mechanism says; nothing when the task is over.
@@ -90,11 +75,10 @@ impl RoundNotice {
         if self.task != task {
             return Err(ProtocolError::Task);
         }
-        let Some(law) = self.round else { return Ok(None) };
-        let round = mechanism.round(law.number)?;
-        if *self != Self::new(task, Some(round)) {
-            return Err(ProtocolError::RoundLaw(law.number));
+        let Some(round) = self.round else { return Ok(None) };
+        if round != mechanism.round(round.number)? {
+            return Err(ProtocolError::RoundLaw(round.number));
         }
-        Ok(Some(round))
+        Ok(self.round)
     }
 }

@@ -60,7 +60,7 @@ impl Report {
         id: ReportId,
         counts: Vec<u16>,
     ) -> Result<Self, ProtocolError> {
-        let bits = mechanism.round(round)?.bits;
+        let bits = mechanism.round(round)?.law.bits;
         let (found, needed) = (counts.len(), mechanism.coordinates());
         if found != needed {
             return Err(ProtocolError::Length { what: "counts", found, needed });
@@ -101,7 +101,7 @@ impl Report {
         if self.mechanism != mechanism.hash() {
             return Err(ProtocolError::Task);
         }
-        let bits = mechanism.round(self.round)?.bits;
+        let bits = mechanism.round(self.round)?.law.bits;
         let mut bytes = Vec::with_capacity(Self::encoded_len(mechanism, bits));
         bytes.push(VERSION);
         bytes.extend_from_slice(mechanism.hash().prefix());
@@ -137,7 +137,7 @@ impl Report {
             return Err(ProtocolError::Task);
         }
         let round = u32::from_be_bytes([header[9], header[10], header[11], header[12]]);
-        let bits = mechanism.round(round)?.bits;
+        let bits = mechanism.round(round)?.law.bits;
         let needed = Self::encoded_len(mechanism, bits);
         if found < needed {
             return Err(ProtocolError::Short { found, needed });

@@ -39,7 +39,7 @@ impl BatchSums {
         if found != needed {
             return Err(ProtocolError::Length { what: "sums", found, needed });
         }
-        let limit = u64::from(round.size) * u64::from(round.bits);
+        let limit = u64::from(round.size) * u64::from(round.law.bits);
         match self.sums.iter().position(|&sum| sum > limit) {
             Some(coordinate) => {
                 Err(ProtocolError::Range { coordinate, found: self.sums[coordinate], limit })

@@ -190,7 +190,7 @@ fn in_window(mechanism: &Mechanism, current: &Round, round: u32) -> Result<(), R
     if round < oldest {
         return Err(Refusal::Late { round, oldest, current: now });
     }
-    if !mechanism.round(round)?.same_law(current) {
+    if mechanism.round(round)?.law != current.law {
         return Err(Refusal::OtherLaw { round, current: now });
     }
     Ok(())

@@ -118,7 +118,7 @@ fn fits(round: &Round, sums: &Accumulator, added: &PartialSums) -> Result<(), Re
     if added.sums.len() != sums.partial().len() {
         return Err(ResumeError("wrong number of sums"));
     }
-    let limit = u64::from(added.count) * u64::from(round.bits);
+    let limit = u64::from(added.count) * u64::from(round.law.bits);
     if added.sums.iter().any(|&sum| sum > limit) {
         return Err(ResumeError("a sum above what its reports can make"));
     }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Mechanism, MechanismConfig, ProtocolError, Report, ReportId, Stage,
+    BatchSums, FlipProbability, Law, Mechanism, MechanismConfig, ProtocolError, Report, ReportId,
+    Stage,
 };
 use incrowd_shuffler::{Batch, Entry, IdsEntry, Kind, Outcome, Refusal, Written};
 use proptest::prelude::*;
 
 fn mechanism(grace: u32, stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
     let flip = FlipProbability::new(1, 2).unwrap();
-    let stage = |&(rounds, size, bits)| Stage { rounds, size, bits, flip };
+    let stage = |&(rounds, size, bits)| Stage { rounds, size, law: Law { bits, flip } };
     let config = MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
@@ -214,7 +215,7 @@ proptest! {
             let config = MechanismConfig {
                 dimension: 6, // 27 coordinates
                 context_bound: 1.0,
-                schedule: vec![Stage { rounds: 8, size: 4, bits: 1, flip }],
+                schedule: vec![Stage { rounds: 8, size: 4, law: Law { bits: 1, flip } }],
                 grace,
                 central_delta: 1e-6,
                 participations: 1,

@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use incrowd_protocol::{
-    FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, ProtocolError, Selection,
+    FlipProbability, Law, Learner, MechanismConfig, Policy, PolicyConfig, ProtocolError, Selection,
     Stage, TaskConfig,
 };
 use serde_json::{Value, json};
@@ -80,7 +80,11 @@ impl DemoConfig {
         let mechanism = MechanismConfig {
             dimension: self.dimension,
             context_bound: 1.0,
-            schedule: vec![Stage { rounds: rounds.max(1), size, bits: self.bits, flip }],
+            schedule: vec![Stage {
+                rounds: rounds.max(1),
+                size,
+                law: Law { bits: self.bits, flip },
+            }],
             grace: 0,
             central_delta: 1e-6,
             participations: 1,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use incrowd_bandit::{Bandit, BanditError, Statistics};
 use incrowd_protocol::{
-    BatchSums, Confidence, FlipProbability, LearnerConfig, MechanismConfig, Model, Policy, Stage,
-    TaskConfig, UpdateRule,
+    BatchSums, Confidence, FlipProbability, Law, LearnerConfig, MechanismConfig, Model, Policy,
+    Stage, TaskConfig, UpdateRule,
 };
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn task(confidence: Confidence, update: UpdateRule) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension: 3,
         context_bound: 2.0,
-        schedule: vec![Stage { rounds: 6, size: SIZE, bits: BITS, flip }],
+        schedule: vec![Stage { rounds: 6, size: SIZE, law: Law { bits: BITS, flip } }],
         grace: 0,
         central_delta: 1e-6,
         participations: 1,

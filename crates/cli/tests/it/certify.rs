@@ -117,7 +117,7 @@ fn bad_input_is_exit_code_2_names_the_rule_and_certifies_nothing() {
         ),
         (
             "--dimension 5 --keep 0.5 --batch-size 9 --participations 0",
-            "participations is 0, must be from 1",
+            "participations is 0, must be at least 1",
         ),
         ("--dimension 5 --bits 0 --keep 0.5 --batch-size 9", "bits is 0, must be from 1 to 4095"),
         ("--dimension 5 --keep 0.5", "--batch-size or --schedule is missing"),

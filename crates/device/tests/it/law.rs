@@ -2,7 +2,7 @@
 
 use crate::tape::Tape;
 use incrowd_device::Randomizer;
-use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Round, Stage};
+use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Round, Stage};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, Zero};
@@ -22,7 +22,7 @@ fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, bits, flip }],
+        schedule: vec![Stage { rounds: 1, size: 1, law: Law { bits, flip } }],
         grace: 0,
         central_delta: 1e-6,
         participations: 1,
@@ -38,7 +38,7 @@ fn device_law(mechanism: &Mechanism, x: &[f64], r: f64) -> Vec<Vec<BigRational>>
     let round = mechanism.round(1).unwrap();
     let (thresholds, _) = randomizer.thresholds(&round, x, r);
     thresholds
-        .chunks(round.bits as usize)
+        .chunks(round.law.bits as usize)
         .map(|coins| {
             let chance = |&t: &u32| BigRational::new(t.into(), BigInt::from(1u64 << 32));
             coins.iter().map(chance).fold(vec![BigRational::one()], |law, one| convolve(&law, &one))
@@ -61,8 +61,8 @@ fn convolve(law: &[BigRational], one: &BigRational) -> Vec<BigRational> {
 /// Garcelon et al. 2021, Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu + 1), then each bit is kept with probability 1-p and
 /// replaced by a fair coin with probability p.
 fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
-    let m = i64::from(round.bits);
-    let p = ratio(round.flip.numerator().into(), round.flip.denominator().into());
+    let m = i64::from(round.law.bits);
+    let p = ratio(round.law.flip.numerator().into(), round.law.flip.denominator().into());
     let randomized = |bit: bool| {
         let kept = if bit { BigRational::one() - &p } else { BigRational::zero() };
         kept + &p / ratio(2, 1)
@@ -151,12 +151,12 @@ fn furthest(mechanism: &Mechanism, x: &[f64], r: f64) -> BigRational {
 /// E[(2 count/m - 1)/c] for each coordinate.
 fn debiased_means(mechanism: &Mechanism, x: &[f64], r: f64) -> Vec<BigRational> {
     let round = mechanism.round(1).unwrap();
-    let (n, d) = (i64::from(round.flip.numerator()), i64::from(round.flip.denominator()));
+    let (n, d) = (i64::from(round.law.flip.numerator()), i64::from(round.law.flip.denominator()));
     let c = ratio(d - n, d);
     let mean = |law: &Vec<BigRational>| -> BigRational {
         law.iter().enumerate().map(|(k, p)| p * ratio(k as i64, 1)).sum()
     };
-    let debias = |law| (mean(law) * ratio(2, i64::from(round.bits)) - BigRational::one()) / &c;
+    let debias = |law| (mean(law) * ratio(2, i64::from(round.law.bits)) - BigRational::one()) / &c;
     device_law(mechanism, x, r).iter().map(debias).collect()
 }
 

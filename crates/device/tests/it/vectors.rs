@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::tape::Tape;
 use incrowd_device::{Device, FeatureMap, FeatureMapError, Fields, InputProblem, Randomizer};
-use incrowd_protocol::{Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig};
+use incrowd_protocol::{Law, Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig};
 use serde_json::Value;
 
 fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -43,7 +43,11 @@ fn thresholds_are_as_written() {
         let mechanism = MechanismConfig {
             dimension: read(&case["dimension"]),
             context_bound: read(&case["context_bound"]),
-            schedule: vec![Stage { rounds: 1, size: 1, bits, flip: read(&case["flip"]) }],
+            schedule: vec![Stage {
+                rounds: 1,
+                size: 1,
+                law: Law { bits, flip: read(&case["flip"]) },
+            }],
             grace: 0,
             central_delta: 1e-6,
             participations: 1,

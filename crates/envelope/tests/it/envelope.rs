@@ -4,8 +4,8 @@ use incrowd_envelope::{
     Document, EnvelopeError, OpeningKey, SealedHeader, Signed, SigningKey, seal, sealed_len, verify,
 };
 use incrowd_protocol::{
-    FlipProbability, KeyState, Mechanism, MechanismConfig, ReportId, SealingKey, Stage, TaskId,
-    VerificationKeys,
+    FlipProbability, KeyState, Law, Mechanism, MechanismConfig, ReportId, SealingKey, Stage,
+    TaskId, VerificationKeys,
 };
 
 fn mechanism(grace: u32) -> Mechanism {
@@ -13,7 +13,7 @@ fn mechanism(grace: u32) -> Mechanism {
     MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 10, size: 100, bits: 1, flip }],
+        schedule: vec![Stage { rounds: 10, size: 100, law: Law { bits: 1, flip } }],
         grace,
         central_delta: 1e-6,
         participations: 1,

@@ -124,7 +124,7 @@ impl LawCheck {
     /// Frequencies of all counts of all coordinates, for some inputs, against the formula.
     pub fn run(&self, subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
         let inputs = probes(subject.dimension());
-        let cells = subject.mechanism.coordinates() * (subject.round.bits as usize + 1);
+        let cells = subject.mechanism.coordinates() * (subject.round.law.bits as usize + 1);
         let each = self.failure_probability / (2 * inputs.len() * cells) as f64;
         let mut broken = Vec::new();
         for input in inputs {
@@ -149,7 +149,7 @@ impl LawCheck {
         failure_probability: f64,
     ) -> Result<Vec<String>, AuditError> {
         // Thresholds are rounded to 32 bits.
-        let rounding = f64::from(subject.round.bits) / f64::from(1u32 << 30);
+        let rounding = f64::from(subject.round.law.bits) / f64::from(1u32 << 30);
         let mut broken = Vec::new();
         for (coordinate, (law, hits)) in law.coordinates().iter().zip(hits).enumerate() {
             for (&p, &hits) in law.iter().zip(hits) {
@@ -182,5 +182,5 @@ fn stated(subject: &Subject, input: &Input) -> Law {
     let moment = u.iter().map(|x| input.reward * x);
     let gram = (0..u.len()).flat_map(|i| (0..=i).map(move |j| u[i] * u[j]));
     let values: Vec<f64> = moment.chain(gram).collect();
-    Law::stated(&values, subject.round.bits, subject.round.flip.keep())
+    Law::stated(&values, subject.round.law.bits, subject.round.law.flip.keep())
 }

@@ -8,7 +8,7 @@ use incrowd_privacy::{
     central::{self, Setting},
     local, shown,
 };
-use incrowd_protocol::FlipProbability;
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, FlipProbability, Keep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Output;
@@ -72,16 +72,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 fn config(arguments: &Arguments) -> Result<AuditConfig, Box<dyn Error>> {
     let flip = FlipProbability::from_keep(arguments.keep)
         .map_err(|_| format!("keep is {}, must be above 1e-9 and below 1", arguments.keep))?;
-    let keep = flip.keep().next_up();
-    let (d, m) = (arguments.dimension, arguments.bits);
-    let setting =
-        Setting::of_batch((d, m, keep), u64::from(arguments.batch_size), 1.0, 1, arguments.delta)?;
+    let keep = Keep::new(flip.keep().next_up())?;
+    let size = BatchSize::new(u64::from(arguments.batch_size))?;
+    let (d, m) = (Dimension::new(arguments.dimension)?, Bits::new(arguments.bits)?);
+    let setting = Setting::new(d, m, keep, size, Delta::new(arguments.delta)?);
     Ok(AuditConfig {
-        dimension: d,
-        bits: m,
+        dimension: arguments.dimension,
+        bits: arguments.bits,
         flip,
         batch_size: arguments.batch_size,
-        certified_local: local::certify(d, m, keep)?.epsilon,
+        certified_local: local::certify(d, m, keep).epsilon,
         certified_central: central::certify(&setting)?.epsilon,
         delta: arguments.delta,
         runs: arguments.runs,

@@ -11,8 +11,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use incrowd_lab::experiment::{
-    Accounting, AlgorithmConfig, AlgorithmName, Event, ExperimentConfig, Finished, LocalEpsilon,
-    SummaryRow, Tuning, run as run_experiment,
+    Accounting, AlgorithmConfig, AlgorithmName, Event, ExperimentConfig, Finished, SummaryRow,
+    Tuning, run as run_experiment,
 };
 use incrowd_planner::LocalLimit;
 use incrowd_privacy::shown;
@@ -191,7 +191,7 @@ fn from_flags(arguments: &Arguments) -> ExperimentConfig {
         dimensions: arguments.dimension.clone(),
         horizons: vec![100_000],
         central_epsilons,
-        local_epsilons: arguments.local_epsilon.iter().map(|&limit| LocalEpsilon(limit)).collect(),
+        local_epsilons: arguments.local_epsilon.clone(),
         batch_sizes: arguments.batch_size.clone(),
         delta: arguments.delta,
         runs: 20,

@@ -1,7 +1,8 @@
 use std::fmt;
 
-use incrowd_planner::LocalLimit;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use incrowd_planner::{LocalLimit, Preset};
+use incrowd_protocol::BatchSize;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{ExperimentError, range::check as range};
 
@@ -99,49 +100,6 @@ impl AlgorithmName {
     }
 }
 
-/// How much one report on the wire may tell: a number, `"default"` or `"unlimited"`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct LocalEpsilon(pub LocalLimit);
-
-impl Serialize for LocalEpsilon {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            LocalLimit::Default => serializer.serialize_str("default"),
-            LocalLimit::AtMost(epsilon) => serializer.serialize_f64(epsilon),
-            LocalLimit::Unlimited => serializer.serialize_str("unlimited"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for LocalEpsilon {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = LocalEpsilon;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number above 0, \"default\" or \"unlimited\"")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<LocalEpsilon, E> {
-                Ok(LocalEpsilon(LocalLimit::AtMost(value)))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<LocalEpsilon, E> {
-                self.visit_f64(value as f64)
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<LocalEpsilon, E> {
-                self.visit_f64(value as f64)
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<LocalEpsilon, E> {
-                match value {
-                    "default" => Ok(LocalEpsilon(LocalLimit::Default)),
-                    "unlimited" => Ok(LocalEpsilon(LocalLimit::Unlimited)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(value), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
 /// Whose formulas set the noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -151,18 +109,6 @@ pub enum Accounting {
     Certified,
     /// The noise that the algorithm's own paper prints; certified for what it gives.
     Paper,
-}
-
-/// Parameters of one of the paper's results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PaperPreset {
-    /// Cor. 1.
-    PaperLdp,
-    /// Cor. 2.
-    PaperRegret,
-    /// Remark 2.
-    WeakerAdversary,
 }
 
 /// How the confidence width is computed.
@@ -189,7 +135,7 @@ pub struct AlgorithmConfig {
     /// Limit on the central epsilon instead of the setting's.
     pub central_epsilon: Option<f64>,
     /// Limit on the local epsilon instead of the setting's.
-    pub local_epsilon: Option<LocalEpsilon>,
+    pub local_epsilon: Option<LocalLimit>,
     /// Batch size (leaf size of a tree) instead of the setting's.
     pub batch_size: Option<u32>,
     /// Bits per coordinate of sblb.
@@ -202,7 +148,7 @@ pub struct AlgorithmConfig {
     #[serde(default)]
     pub accounting: Accounting,
     /// The paper's parameters for sblb.
-    pub preset: Option<PaperPreset>,
+    pub preset: Option<Preset>,
     /// How the confidence width of sblb is computed.
     #[serde(default)]
     pub width: WidthMode,
@@ -246,14 +192,16 @@ impl AlgorithmConfig {
             range(what, value, |v| v > 0.0 && v.is_finite(), "above 0 and finite")
         };
         positive("central_epsilon", self.central_epsilon)?;
-        if let Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) = self.local_epsilon {
+        if let Some(LocalLimit::AtMost(epsilon)) = self.local_epsilon {
             positive("local_epsilon", Some(epsilon))?;
         }
         positive("noise_scale", self.noise_scale)?;
         let factor = |v: f64| (0.0..=100.0).contains(&v);
         range("exploration", self.exploration, factor, "from 0 to 100")?;
         range("sampled", self.sampled, factor, "from 0 to 100")?;
-        range("batch_size", self.batch_size, |v| v > 0, "at least 1")?;
+        if let Some(size) = self.batch_size {
+            BatchSize::new(u64::from(size))?;
+        }
         range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
     }
 }

@@ -1,11 +1,11 @@
 use std::{collections::HashSet, fmt, fs, path::Path};
 
 use incrowd_planner::{DEFAULT_LOCAL_EPSILON, LocalLimit};
+use incrowd_protocol::{BatchSize, Delta, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, ExperimentError, LocalEpsilon, Setting, algorithm::names_or_tables,
-    range::check as range,
+    AlgorithmConfig, ExperimentError, Setting, algorithm::names_or_tables, range::check as range,
 };
 use incrowd_sim::{EnvironmentConfig, Source};
 
@@ -58,7 +58,7 @@ pub struct ExperimentConfig {
     pub central_epsilons: Vec<f64>,
     /// Limits on the local epsilon; none: the default.
     #[serde(default)]
-    pub local_epsilons: Vec<LocalEpsilon>,
+    pub local_epsilons: Vec<LocalLimit>,
     /// Batch sizes; none: the planner's.
     #[serde(default)]
     pub batch_sizes: Vec<u32>,
@@ -120,8 +120,7 @@ impl ExperimentConfig {
             let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
             twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
         }
-        let caps: Vec<Option<f64>> =
-            self.local_epsilons.iter().map(|limit| limit.0.cap()).collect();
+        let caps: Vec<Option<f64>> = self.local_epsilons.iter().map(|limit| limit.cap()).collect();
         distinct("local_epsilons", &caps)?;
         distinct("horizons", &self.horizons)?;
         distinct("dimensions", &self.dimensions)?;
@@ -138,7 +137,7 @@ impl ExperimentConfig {
             }
         }
         for &dimension in &self.dimensions {
-            range("dimension", Some(dimension), |d| (1..=1000).contains(&d), "from 1 to 1000")?;
+            Dimension::new(dimension)?;
         }
         for &horizon in &self.horizons {
             let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
@@ -152,8 +151,8 @@ impl ExperimentConfig {
                 "above 0 and finite",
             )?;
         }
-        for epsilon in &self.local_epsilons {
-            if let LocalLimit::AtMost(epsilon) = epsilon.0 {
+        for &limit in &self.local_epsilons {
+            if let LocalLimit::AtMost(epsilon) = limit {
                 range(
                     "local_epsilon",
                     Some(epsilon),
@@ -163,9 +162,9 @@ impl ExperimentConfig {
             }
         }
         for &size in &self.batch_sizes {
-            range("batch_size", Some(size), |v| v > 0, "at least 1")?;
+            BatchSize::new(u64::from(size))?;
         }
-        range("delta", Some(self.delta), |v| v > 0.0 && v < 1.0, "above 0 and below 1")?;
+        Delta::new(self.delta)?;
         range("runs", Some(self.runs), |v| (1..=1_000_000).contains(&v), "from 1 to 1000000")?;
         if let Some(tuning) = &self.tuning {
             some("tuning.explorations", &tuning.explorations)?;
@@ -232,7 +231,7 @@ impl Experiment {
                                 arms: self.source.arms(),
                                 horizon,
                                 central_epsilon,
-                                local_epsilon: local.unwrap_or_default().0.cap(),
+                                local_epsilon: local.unwrap_or_default().cap(),
                                 batch_size,
                             });
                         }

@@ -1,7 +1,7 @@
 use std::{io, path::PathBuf};
 
 use incrowd_planner::PlanError;
-use incrowd_protocol::ProtocolError;
+use incrowd_protocol::{ProtocolError, UnitError};
 use thiserror::Error;
 
 use incrowd_sim::{EnvironmentError, SimulationError, baseline::BaselineError};
@@ -26,7 +26,10 @@ pub enum ExperimentError {
         /// What is wrong, where, and what was expected.
         message: String,
     },
-    /// A number out of its range.
+    /// A quantity is outside of its range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    /// Another number out of its range.
     #[error("{what} is {value}, must be {allowed}")]
     Range {
         /// Which number.

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use incrowd_planner::{
-    LocalLimit, PaperStatement, PlanRequest, Preset, SMALLEST_BATCH, Shape, paper::Randomizer, plan,
+    LocalLimit, PaperStatement, PlanError, PlanRequest, SMALLEST_BATCH, Shape, paper::Randomizer,
+    plan, sizes,
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Confidence, FlipProbability, Learner, LearnerConfig, MechanismConfig, PolicyConfig, Schedule,
-    Selection, TaskConfig, UpdateRule,
+    Confidence, FlipProbability, Law, Learner, LearnerConfig, MechanismConfig, PolicyConfig,
+    Selection, Stage, TaskConfig, UpdateRule,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, LocalEpsilon, PaperPreset,
-    Setting, WidthMode, config::local_limit, rival::start_baseline,
+    Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, Setting, WidthMode,
+    config::local_limit, rival::start_baseline,
 };
 use incrowd_sim::{
     Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
@@ -166,6 +167,10 @@ impl Preparation<'_> {
         ExperimentError::Privacy { algorithm: self.algorithm.label().into(), error: error.into() }
     }
 
+    fn plan(&self, error: PlanError) -> ExperimentError {
+        ExperimentError::Plan { algorithm: self.algorithm.label().into(), error }
+    }
+
     pub fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {
         ExperimentError::Protocol { algorithm: self.algorithm.label().into(), error }
     }
@@ -189,9 +194,8 @@ impl Preparation<'_> {
     /// The planner's task, and with a preset what the paper says about it.
     fn planned(&self) -> Result<(TaskConfig, Option<PaperStatement>), ExperimentError> {
         let algorithm = self.algorithm;
-        let limit = algorithm
-            .local_epsilon
-            .map_or_else(|| local_limit(self.setting.local_epsilon), |LocalEpsilon(limit)| limit);
+        let limit =
+            algorithm.local_epsilon.unwrap_or_else(|| local_limit(self.setting.local_epsilon));
         let growing = algorithm.name == AlgorithmName::SblbGrowing;
         if growing && algorithm.batch_size.is_some() {
             return Err(self.needs("no batch_size: its batches grow"));
@@ -203,14 +207,10 @@ impl Preparation<'_> {
             batch_size: if growing { None } else { self.batch_size() },
             bits: algorithm.bits,
             shape: if growing { Shape::Growing } else { Shape::Fixed },
-            preset: algorithm.preset.map(|preset| match preset {
-                PaperPreset::PaperLdp => Preset::PaperLdp,
-                PaperPreset::PaperRegret => Preset::PaperRegret,
-                PaperPreset::WeakerAdversary => Preset::WeakerAdversary,
-            }),
+            preset: algorithm.preset,
             ..PlanRequest::new(self.setting.dimension, self.setting.horizon)
         };
-        let failed = |error| ExperimentError::Plan { algorithm: algorithm.label().into(), error };
+        let failed = |error| self.plan(error);
         let planned = plan(&request.check().map_err(failed)?).map_err(failed)?;
         let task = planned.task();
         let smallest_batch = task.mechanism().schedule().smallest_batch();
@@ -225,20 +225,23 @@ impl Preparation<'_> {
     /// Flip probability from the local epsilon by the paper's Prop. 1, m = 1.
     fn by_proposition_1(&self) -> Result<TaskConfig, ExperimentError> {
         let epsilon = match self.algorithm.local_epsilon {
-            Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) => Some(epsilon),
+            Some(LocalLimit::AtMost(epsilon)) => Some(epsilon),
             _ => self.setting.local_epsilon,
         };
         let epsilon =
             epsilon.ok_or_else(|| self.needs("a local epsilon for the paper's Prop. 1"))?;
         let randomizer = Randomizer::proposition_1(self.setting.dimension, 1, epsilon)
             .map_err(|error| self.privacy(error))?;
-        let size = self.batch_size().unwrap_or(SMALLEST_BATCH);
+        let (size, horizon) = (self.batch_size().unwrap_or(SMALLEST_BATCH), self.setting.horizon);
+        let sizes = sizes::equal_but_last(size, horizon)
+            .ok_or_else(|| self.plan(PlanError::BatchAboveHorizon { size, horizon }))?;
         let task = || {
-            let flip = FlipProbability::from_keep(1.0 - randomizer.flip)?;
+            let law = Law { bits: 1, flip: FlipProbability::from_keep(1.0 - randomizer.flip)? };
+            let stage = |(rounds, size)| Stage { rounds, size, law };
             let mechanism = MechanismConfig {
                 dimension: self.setting.dimension,
                 context_bound: 1.0,
-                schedule: Schedule::growing(size, 1.0, self.setting.horizon, 1, flip)?,
+                schedule: sizes.into_iter().map(stage).collect(),
                 grace: 0,
                 central_delta: self.delta,
                 participations: 1,

@@ -2,13 +2,12 @@
 
 use std::iter;
 
-use incrowd_planner::{LocalLimit, SMALLEST_BATCH, predicted_regret_with, random_regret};
-use incrowd_privacy::PrivacyError;
-use incrowd_protocol::{FlipProbability, LearnerConfig, Schedule, Selection};
+use incrowd_planner::{LocalLimit, SMALLEST_BATCH, predicted_regret_with, random_regret, sizes};
+use incrowd_protocol::{LearnerConfig, Selection};
 use serde_json::json;
 
 use super::{
-    Accounting, AlgorithmName, ExperimentError, LocalEpsilon, Prepared,
+    Accounting, AlgorithmName, ExperimentError, Prepared,
     prepare::{Kind, Preparation},
 };
 use incrowd_sim::{
@@ -21,9 +20,6 @@ const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_
 const LOCAL_INTERVAL: u32 = 100;
 /// Noise of a tuned variant, as a share of what its guarantee needs.
 const TUNED_NOISE: f64 = 0.1;
-/// Batch sizes that are tried grow by this factor.
-const BATCH_STEP: f64 = 1.3;
-const GROWTHS: [f64; 5] = [1.25, 1.5, 2.0, 3.0, 5.0];
 
 /// A run of a rival's mechanism, with batches of these sizes where it has none of its own.
 pub(super) fn start_baseline(
@@ -107,7 +103,7 @@ impl Preparation<'_> {
         let guarantee = Guarantee::of_baseline(&running, &certificate);
         let certificate = guarantee.is_certified().then_some(certificate);
         let sizes = match self.algorithm.name {
-            Name::JdpGrowing => self.best_growing(running.noise_std())?,
+            Name::JdpGrowing => self.best_growing(running.noise_std()),
             Name::LdpGaussian => vec![LOCAL_INTERVAL],
             // Part of the mechanism.
             _ => Vec::new(),
@@ -120,7 +116,7 @@ impl Preparation<'_> {
     /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a trusted server, unless told otherwise.
     fn epsilon(&self) -> Result<f64, ExperimentError> {
         if self.algorithm.name == AlgorithmName::LdpGaussian {
-            if let Some(LocalEpsilon(LocalLimit::AtMost(epsilon))) = self.algorithm.local_epsilon {
+            if let Some(LocalLimit::AtMost(epsilon)) = self.algorithm.local_epsilon {
                 return Ok(epsilon);
             }
             let asked = self.central().or(self.setting.local_epsilon);
@@ -130,21 +126,20 @@ impl Preparation<'_> {
     }
 
     /// Growing batches with the least predicted regret.
-    fn best_growing(&self, noise_std: f64) -> Result<Vec<u32>, ExperimentError> {
+    fn best_growing(&self, noise_std: f64) -> Vec<u32> {
         let horizon = self.setting.horizon;
-        // Sizes are all that is asked for.
-        let flip = FlipProbability::from_keep(0.5).map_err(|error| self.protocol(error))?;
+        let largest = u32::try_from(horizon).unwrap_or(u32::MAX);
         let dimension = self.setting.dimension as usize;
         let size = error_size(noise_std, dimension);
         let (mut best, mut least) = (Vec::new(), f64::INFINITY);
         let mut first = f64::from(SMALLEST_BATCH).min(horizon as f64);
         while first <= horizon as f64 / 2.0 || best.is_empty() {
-            for growth in GROWTHS {
-                let stages = Schedule::growing(first as u32, growth, horizon, 1, flip)
-                    .map_err(|error| self.protocol(error))?;
+            for growth in sizes::GROWTHS {
+                let stages = sizes::growing(first as u32, growth, largest, horizon)
+                    .expect("invariant: a checked horizon is at most a few largest batches");
                 let sizes: Vec<u32> = stages
-                    .iter()
-                    .flat_map(|stage| iter::repeat_n(stage.size, stage.rounds as usize))
+                    .into_iter()
+                    .flat_map(|(rounds, size)| iter::repeat_n(size, rounds as usize))
                     .collect();
                 let models = sizes.iter().enumerate().scan(0.0, |people, (i, &batch)| {
                     *people += f64::from(batch);
@@ -155,9 +150,9 @@ impl Preparation<'_> {
                     (best, least) = (sizes, regret);
                 }
             }
-            first = (first * BATCH_STEP).floor();
+            first = (first * sizes::FIRST_STEP).floor();
         }
-        Ok(best)
+        best
     }
 
     /// The batch size asked for, or the one with the least predicted regret.
@@ -182,9 +177,9 @@ impl Preparation<'_> {
             if random_regret(self.setting.dimension as usize) * size > least {
                 break;
             }
-            size = (size * BATCH_STEP).floor();
+            size = (size * sizes::FIRST_STEP).floor();
         }
-        best.ok_or(PrivacyError::BatchSize(0).into())
+        Ok(best.expect("invariant: the search goes on until a size is found"))
     }
 }
 

@@ -4,14 +4,19 @@
 
 use incrowd_lab::audit::{AuditConfig, AuditError, AuditReport};
 use incrowd_privacy::local;
-use incrowd_protocol::FlipProbability;
+use incrowd_protocol::{Bits, Dimension, FlipProbability, Keep};
 
 /// What is certified at d=1, m=1, c=0.8, l=50, delta=1e-4: the Renyi bound of theory section 3 is 2.953 there (a script of its own: integer orders, 25
 /// distances, a in {0, 1, 2, 5, 12, 24}), rounded up for the slack of a cover over all a.
 const CERTIFIED_50: f64 = 3.0;
 
 fn config(dimension: u32, bits: u32, keep: f64, batch_size: u32, runs: u64) -> AuditConfig {
-    let certified = local::certify(dimension, bits, keep).unwrap().epsilon;
+    let certified = local::certify(
+        Dimension::new(dimension).unwrap(),
+        Bits::new(bits).unwrap(),
+        Keep::new(keep).unwrap(),
+    )
+    .epsilon;
     AuditConfig {
         dimension,
         bits,

@@ -38,8 +38,8 @@ fn the_demo_confirms_the_predicted_regret() {
     let problem = DemoConfig {
         users: 100_000,
         batch_size: round.size,
-        keep: round.flip.keep(),
-        bits: round.bits,
+        keep: round.law.flip.keep(),
+        bits: round.law.bits,
         dimension: 5,
         arms: 10,
         sampled: None,

@@ -1,6 +1,7 @@
 //! The parameters that the paper's corollaries and remark choose.
 
-use incrowd_privacy::{PrivacyError, local};
+use incrowd_privacy::PrivacyError;
+use incrowd_protocol::Dimension;
 use libm::{exp, expm1, log, pow, sqrt};
 
 use super::{Randomizer, Target, check_horizon, outside};
@@ -56,7 +57,7 @@ pub fn corollary_2(
     epsilon_central: f64,
 ) -> Result<Choice, PrivacyError> {
     Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    local::check(dimension, 1, 0.5)?;
+    Dimension::new(dimension)?;
     let t = horizon as f64;
     let largest = 1.0 / (27.0 * pow(t, 0.25));
     if epsilon_central > largest {
@@ -85,7 +86,7 @@ pub fn remark_2(
     epsilon_central: f64,
 ) -> Result<Choice, PrivacyError> {
     Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    local::check(dimension, 1, 0.5)?;
+    Dimension::new(dimension)?;
     let t = horizon as f64;
     let c = pow(t, 0.3) * pow(epsilon_central, 0.8);
     if c >= 1.0 {

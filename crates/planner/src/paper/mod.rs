@@ -8,9 +8,10 @@ mod regret;
 
 pub use choice::{Choice, corollary_1, corollary_2, remark_2, remark_2_printed_rate};
 use incrowd_privacy::{
-    PrivacyError, local,
+    PrivacyError,
     numeric::{Ends, bisect, whole},
 };
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension};
 use libm::{expm1, log, sqrt, tanh};
 pub use regret::{Learning, Regret, RegretCase, fixed_schedule_regret, theorem_2};
 
@@ -61,7 +62,7 @@ pub enum Composition {
 
 /// A batch size from Prop. 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchSize {
+pub struct NeededBatch {
     /// The smallest l.
     pub batch_size: u64,
     /// The composition that allows it.
@@ -83,7 +84,7 @@ impl Randomizer {
         if !(epsilon_local > 0.0 && epsilon_local.is_finite()) {
             return Err(PrivacyError::EpsilonLocal(epsilon_local));
         }
-        local::check(dimension, bits, 0.5)?;
+        check_law(dimension, bits)?;
         let d = f64::from(dimension);
         let flip = 1.0 - tanh(epsilon_local / (f64::from(bits) * d * (d + 3.0)));
         Ok(Self { dimension, bits, flip })
@@ -99,7 +100,7 @@ impl Randomizer {
         if !(self.flip > 0.0 && self.flip < 1.0) {
             return Err(PrivacyError::Flip(self.flip));
         }
-        local::check(self.dimension, self.bits, 0.5)
+        check_law(self.dimension, self.bits)
     }
 
     fn bits(&self) -> f64 {
@@ -115,7 +116,7 @@ impl Randomizer {
 
 impl Target {
     fn check(&self) -> Result<(), PrivacyError> {
-        check_delta(self.delta)?;
+        Delta::new(self.delta)?;
         check_horizon(self.horizon)?;
         if !(self.epsilon_central > 0.0 && self.epsilon_central.is_finite()) {
             return Err(PrivacyError::EpsilonCentral(self.epsilon_central));
@@ -138,10 +139,8 @@ pub fn proposition_3(
     delta: f64,
 ) -> Result<f64, PrivacyError> {
     randomizer.check()?;
-    check_delta(delta)?;
-    if batch_size == 0 {
-        return Err(PrivacyError::BatchSize(batch_size));
-    }
+    Delta::new(delta)?;
+    BatchSize::new(batch_size)?;
     // [GCPP21] Prop. 3: l = batch size, m = bits, p = flip probability.
     let (m, p, l) = (randomizer.bits(), randomizer.flip, batch_size as f64);
     let (ln_8, ln_2) = (log(8.0 * m / delta), log(2.0 * m / delta));
@@ -164,9 +163,7 @@ pub fn composed_proposition_3(
     horizon: u64,
     delta: f64,
 ) -> Result<(f64, Composition), PrivacyError> {
-    if batch_size == 0 {
-        return Err(PrivacyError::BatchSize(batch_size));
-    }
+    BatchSize::new(batch_size)?;
     if batch_size >= horizon {
         return Ok((proposition_3(randomizer, batch_size, delta)?, Composition::None));
     }
@@ -187,7 +184,7 @@ pub fn composed_proposition_3(
 pub fn batch_size_proposition_3(
     randomizer: Randomizer,
     target: Target,
-) -> Result<BatchSize, PrivacyError> {
+) -> Result<NeededBatch, PrivacyError> {
     randomizer.check()?;
     target.check()?;
     let composed = |l| composed_proposition_3(randomizer, l, target.horizon, target.delta);
@@ -195,7 +192,7 @@ pub fn batch_size_proposition_3(
         composed(l).is_ok_and(|(epsilon, _)| epsilon <= target.epsilon_central)
     })?;
     let (_, composition) = composed(batch_size)?;
-    Ok(BatchSize { batch_size, composition, feasible: batch_size <= target.horizon })
+    Ok(NeededBatch { batch_size, composition, feasible: batch_size <= target.horizon })
 }
 
 /// Whether Thm 1 accepts a batch size. Its epsilon must be at most 1.
@@ -211,9 +208,7 @@ pub fn theorem_1_accepts(
 ) -> Result<bool, PrivacyError> {
     randomizer.check()?;
     target.check()?;
-    if batch_size == 0 {
-        return Err(PrivacyError::BatchSize(batch_size));
-    }
+    BatchSize::new(batch_size)?;
     check_epsilon_at_most_one("Thm 1", target.epsilon_central)?;
     // [GCPP21] Thm 1: l = batch size, T = horizon, delta_0 = delta, a = the fraction that is squared.
     let (m, p) = (randomizer.bits(), randomizer.flip);
@@ -238,8 +233,10 @@ pub fn batch_size_theorem_1(
     smallest("Thm 1", |l| theorem_1_accepts(randomizer, target, l, form).unwrap_or(false))
 }
 
-fn check_delta(delta: f64) -> Result<(), PrivacyError> {
-    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta)) }
+fn check_law(dimension: u32, bits: u32) -> Result<(), PrivacyError> {
+    Dimension::new(dimension)?;
+    Bits::new(bits)?;
+    Ok(())
 }
 
 /// An empty horizon: nobody takes part.

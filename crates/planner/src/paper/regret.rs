@@ -1,9 +1,10 @@
 //! The paper's regret bounds, as printed.
 
 use incrowd_privacy::PrivacyError;
+use incrowd_protocol::Delta;
 use libm::{log, log1p, pow, sqrt};
 
-use super::{Randomizer, Target, check_delta, check_epsilon_at_most_one, outside};
+use super::{Randomizer, Target, check_epsilon_at_most_one, outside};
 
 /// What Thm 2 needs beyond randomizer and target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,7 +90,7 @@ pub fn fixed_schedule_regret(
 
 impl Learning {
     fn check(&self) -> Result<(), PrivacyError> {
-        check_delta(self.failure_probability)?;
+        Delta::new(self.failure_probability)?;
         let positive = [
             ("L", self.context_bound),
             ("S", self.parameter_bound),

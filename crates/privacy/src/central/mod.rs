@@ -8,7 +8,9 @@ mod cover;
 mod divergence;
 
 use divergence::{Effort, Laws};
-use incrowd_protocol::{Mechanism, Stage};
+use incrowd_protocol::{
+    BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Law, Mechanism, Participations, Stage,
+};
 use libm::exp;
 
 use crate::{
@@ -28,108 +30,98 @@ const MOST_GRID: u32 = 64;
 /// Most bits per coordinate for the bound over worst others, which does that many times.
 const MOST_GRID_COVERED: u32 = 8;
 
+/// Why the numbers of a mechanism are valid units.
+const CHECKED: &str = "invariant: a mechanism is checked";
+
 /// What the central guarantee of a round depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
     /// Dimension of the contexts (d).
-    pub dimension: u32,
+    pub dimension: Dimension,
     /// Bits per coordinate (m).
-    pub bits: u32,
+    pub bits: Bits,
     /// c = 1 - p.
-    pub keep: f64,
+    pub keep: Keep,
     /// Honest reports in the batch besides the one that is protected.
     pub others: u64,
     /// Batches one person takes part in (k), with one report in each.
-    pub participations: u32,
+    pub participations: Participations,
     /// Delta of the guarantee, for all k together.
-    pub delta: f64,
+    pub delta: Delta,
 }
 
 impl Setting {
-    /// The setting of a batch of which a share is honest.
-    pub fn of_batch(
-        (dimension, bits, keep): (u32, u32, f64),
-        batch_size: u64,
-        honest_fraction: f64,
-        participations: u32,
-        delta: f64,
-    ) -> Result<Self, PrivacyError> {
-        let others = honest_others(batch_size, honest_fraction)?;
-        Self { dimension, bits, keep, others, participations, delta }.check()
+    /// The setting of one report's law in a batch of which everybody is honest, for a person who takes
+    /// part once.
+    pub fn new(
+        dimension: Dimension,
+        bits: Bits,
+        keep: Keep,
+        batch_size: BatchSize,
+        delta: Delta,
+    ) -> Self {
+        let participations = Participations::ONE;
+        let others = batch_size.get() - 1;
+        Self { dimension, bits, keep, others, participations, delta }
     }
 
     /// The setting of a stage of a mechanism.
-    pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Result<Self, PrivacyError> {
+    pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Self {
+        let Law { bits, flip } = stage.law;
         // The nearest float may be below c.
-        let keep = Upper::nearest(stage.flip.keep()).value();
-        Self::of_batch(
-            (mechanism.dimension() as u32, stage.bits, keep),
-            u64::from(stage.size),
-            mechanism.honest_fraction(),
-            mechanism.participations(),
-            mechanism.central_delta(),
-        )
-    }
-
-    fn check(self) -> Result<Self, PrivacyError> {
-        local::check(self.dimension, self.bits, self.keep)?;
-        if self.participations == 0 {
-            return Err(PrivacyError::Participations(0));
+        let keep = Keep::new(Upper::nearest(flip.keep()).value());
+        let size = BatchSize::new(u64::from(stage.size));
+        Self {
+            dimension: mechanism.dimension_unit(),
+            bits: Bits::new(bits).expect(CHECKED),
+            keep: keep.expect("invariant: c is at most 1 - 2^-32"),
+            others: honest_others(size.expect(CHECKED), mechanism.honest_fraction()),
+            participations: mechanism.participations(),
+            delta: mechanism.central_delta(),
         }
-        if !(self.delta > 0.0 && self.delta < 1.0) {
-            return Err(PrivacyError::Delta(self.delta));
-        }
-        Ok(self)
     }
 
     fn coordinates(&self) -> f64 {
-        incrowd_protocol::coordinates(self.dimension as usize) as f64
+        local::coordinates(self.dimension)
     }
 
     /// k times the local epsilon: what holds without any crowd.
-    fn local(&self) -> Result<Bound, PrivacyError> {
-        let one = local::certify(self.dimension, self.bits, self.keep)?.epsilon;
-        Ok(Bound { bound: BoundName::Local, epsilon: up(one * f64::from(self.participations)) })
+    fn local(&self) -> Bound {
+        let one = local::certify(self.dimension, self.bits, self.keep).epsilon;
+        let epsilon = up(one * f64::from(self.participations.get()));
+        Bound { bound: BoundName::Local, epsilon }
     }
 }
 
 /// Reports of a batch that are surely honest besides one's own: floor(h l) - 1.
-pub fn honest_others(batch_size: u64, honest_fraction: f64) -> Result<u64, PrivacyError> {
-    if batch_size == 0 {
-        return Err(PrivacyError::BatchSize(0));
-    }
-    if !(honest_fraction > 0.0 && honest_fraction <= 1.0) {
-        return Err(PrivacyError::HonestFraction(honest_fraction));
-    }
+pub fn honest_others(batch_size: BatchSize, honest_fraction: HonestFraction) -> u64 {
     // Rounded down: floats above 2^53 are far beyond any batch.
-    let honest = (honest_fraction * batch_size as f64).floor() as u64;
-    Ok(honest.min(batch_size).saturating_sub(1))
+    let honest = (honest_fraction.get() * batch_size.get() as f64).floor() as u64;
+    honest.min(batch_size.get()).saturating_sub(1)
 }
 
 /// The smallest proved central epsilon.
 pub fn certify(setting: &Setting) -> Result<Bound, PrivacyError> {
-    let setting = setting.check()?;
-    let cap = setting.local()?;
-    let all = if uses_all_bits(&setting) && setting.others > 0 {
+    let cap = setting.local();
+    let all = if uses_all_bits(setting) && setting.others > 0 {
         let worst =
-            worst_others(&setting).map(|epsilon| capped(BoundName::RenyiWorstOthers, epsilon, cap));
+            worst_others(setting).map(|epsilon| capped(BoundName::RenyiWorstOthers, epsilon, cap));
         [Some(cap), worst].into_iter().flatten().collect()
     } else {
-        bounds(&setting)?
+        bounds(setting)?
     };
     Ok(Bound::smallest(all).unwrap_or(cap))
 }
 
 /// Every proved central epsilon, each at most the local one.
 pub fn bounds(setting: &Setting) -> Result<Vec<Bound>, PrivacyError> {
-    let setting = setting.check()?;
-    let cap = setting.local()?;
+    let cap = setting.local();
     if setting.others == 0 {
         return Ok(vec![cap]);
     }
-    let clones = Some((BoundName::Clones, clones(&setting)?));
-    let blanket = blanket(&setting).map(|epsilon| (BoundName::RenyiBlanket, epsilon));
-    let worst = worst_others(&setting).map(|epsilon| (BoundName::RenyiWorstOthers, epsilon));
+    let clones = Some((BoundName::Clones, clones(setting)?));
+    let blanket = blanket(setting).map(|epsilon| (BoundName::RenyiBlanket, epsilon));
+    let worst = worst_others(setting).map(|epsilon| (BoundName::RenyiWorstOthers, epsilon));
     let others = [clones, blanket, worst].into_iter().flatten();
     Ok(std::iter::once(cap)
         .chain(others.map(|(name, epsilon)| capped(name, epsilon, cap)))
@@ -141,28 +133,24 @@ fn capped(bound: BoundName, epsilon: f64, cap: Bound) -> Bound {
 }
 
 /// A fast guess at [`certify`], for searching: the others unanimous, which is not proved to be the worst.
-pub fn approx_epsilon(setting: &Setting) -> Result<f64, PrivacyError> {
-    let setting = setting.check()?;
-    let cap = setting.local()?.epsilon;
-    let bits = setting.others.saturating_mul(u64::from(setting.bits));
-    if bits == 0 || setting.bits > MOST_GRID {
-        return Ok(cap);
+pub fn approx_epsilon(setting: &Setting) -> f64 {
+    let cap = setting.local().epsilon;
+    let bits = setting.others.saturating_mul(u64::from(setting.bits.get()));
+    if bits == 0 || setting.bits.get() > MOST_GRID {
+        return cap;
     }
-    let sums = Binomial::new(bits, (1.0 - setting.keep) / 2.0).pmf();
-    let guess = best_order(&setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
-    Ok(guess.min(cap))
+    let sums = Binomial::new(bits, (1.0 - setting.keep.get()) / 2.0).pmf();
+    let guess = best_order(setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
+    guess.min(cap)
 }
 
 /// # Reference
 /// Feldman, McMillan, Talwar 2021, for any report with our local epsilon; k batches by optimal composition.
 fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
-    let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep)?.epsilon;
-    let at = |delta| clones::epsilon_upper(epsilon_local, setting.others + 1, delta);
-    if setting.participations == 1 {
-        at(setting.delta)
-    } else {
-        composition::best_for(at, setting.participations, setting.delta)
-    }
+    let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep).epsilon;
+    let honest = BatchSize::new(setting.others.saturating_add(1))?;
+    let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
+    composition::best_for(at, setting.participations, setting.delta)
 }
 
 /// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a fair binomial. Proof: section 4.
@@ -178,13 +166,13 @@ fn blanket_kappa(setting: &Setting, order: f64) -> Option<f64> {
 
 /// The law of the blank bits' sum when there are as few as [`BLANKET_SHARE`] of delta allows.
 fn blank_bits(setting: &Setting) -> Option<Pmf> {
-    if setting.bits > MOST_GRID {
+    if setting.bits.get() > MOST_GRID {
         return None;
     }
-    let times = f64::from(setting.participations) * setting.coordinates();
-    let bits = setting.others.checked_mul(u64::from(setting.bits))?;
-    let miss = BLANKET_SHARE * setting.delta / times;
-    let blank = Binomial::new(bits, 1.0 - setting.keep).lower_quantile(miss);
+    let times = f64::from(setting.participations.get()) * setting.coordinates();
+    let bits = setting.others.checked_mul(u64::from(setting.bits.get()))?;
+    let miss = BLANKET_SHARE * setting.delta.get() / times;
+    let blank = Binomial::new(bits, 1.0 - setting.keep.get()).lower_quantile(miss);
     (blank > 0).then(|| Binomial::new(blank, 0.5).pmf())
 }
 
@@ -196,25 +184,25 @@ fn worst_others(setting: &Setting) -> Option<f64> {
 }
 
 fn worst_others_kappa(setting: &Setting, order: f64) -> Option<f64> {
-    cover::worst_kappa(used_bits(setting)?, setting.keep, |sums| kappa(setting, sums, order))
+    cover::worst_kappa(used_bits(setting)?, setting.keep.get(), |sums| kappa(setting, sums, order))
 }
 
 /// The law of the others' sum when they all lean one way.
 fn unanimous(setting: &Setting) -> Option<Pmf> {
-    Some(Binomial::new(used_bits(setting)?, (1.0 - setting.keep) / 2.0).pmf())
+    Some(Binomial::new(used_bits(setting)?, (1.0 - setting.keep.get()) / 2.0).pmf())
 }
 
 /// How many of the others' bits the bound over worst others uses; none where it would take too long.
 fn used_bits(setting: &Setting) -> Option<u64> {
-    if setting.bits > MOST_GRID_COVERED || setting.others == 0 {
+    if setting.bits.get() > MOST_GRID_COVERED || setting.others == 0 {
         return None;
     }
-    Some(setting.others.checked_mul(u64::from(setting.bits))?.min(MOST_BITS))
+    Some(setting.others.checked_mul(u64::from(setting.bits.get()))?.min(MOST_BITS))
 }
 
 /// Whether the bound over worst others uses all of the others' bits; then it is below the blanket and the clones.
 fn uses_all_bits(setting: &Setting) -> bool {
-    let bits = setting.others.checked_mul(u64::from(setting.bits));
+    let bits = setting.others.checked_mul(u64::from(setting.bits.get()));
     bits.is_some() && used_bits(setting) == bits
 }
 
@@ -223,17 +211,17 @@ fn uses_all_bits(setting: &Setting) -> bool {
 ///
 /// Different laws composed can exceed each of them composed with itself, so the kinds are compared at one common order, where divergences add up.
 /// Proof: section 6.3.
-pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Result<Bound, PrivacyError> {
+pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Bound {
     let worst = settings.iter().zip(alone).max_by(|(_, a), (_, b)| a.epsilon.total_cmp(&b.epsilon));
-    let (leader, &worst) = worst.ok_or(PrivacyError::BatchSize(0))?;
-    if leader.participations == 1 || settings.len() == 1 {
-        return Ok(worst);
+    let (leader, &worst) = worst.expect("invariant: a checked schedule has a stage");
+    if leader.participations == Participations::ONE || settings.len() == 1 {
+        return worst;
     }
-    let mut cap = leader.local()?;
+    let mut cap = leader.local();
     for setting in settings {
-        cap.epsilon = cap.epsilon.max(setting.local()?.epsilon);
+        cap.epsilon = cap.epsilon.max(setting.local().epsilon);
     }
-    Ok(mixed(settings, leader).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap)))
+    mixed(settings, leader).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap))
 }
 
 /// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of them has no bound on its divergence.
@@ -258,23 +246,25 @@ fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
 
 /// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
 fn kappa(setting: &Setting, sums: &Pmf, order: f64) -> Option<f64> {
-    let (groups, effort) = match setting.bits {
+    let (groups, effort) = match setting.bits.get() {
         1 => (300, Effort { tolerance: 0.003, pieces: 24 }),
         2..=4 => (200, Effort { tolerance: 0.01, pieces: 16 }),
         _ => (100, Effort { tolerance: 0.01, pieces: 16 }),
     };
-    Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?.kappa(order, effort)
+    Laws::new(sums, setting.bits.get(), setting.keep.get(), tail_mass(setting), groups)?
+        .kappa(order, effort)
 }
 
 /// Mass that each coordinate of each batch may lose.
 fn tail_mass(setting: &Setting) -> f64 {
-    TAIL_SHARE * setting.delta / (f64::from(setting.participations) * setting.coordinates())
+    TAIL_SHARE * setting.delta.get()
+        / (f64::from(setting.participations.get()) * setting.coordinates())
 }
 
 /// Renyi divergence of all sums of one batch, from D_alpha <= kappa (v - v')^2 for each; with what cutting off tails costs.
 fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
     let squares = local::squared_diameter_2(setting.dimension, setting.keep);
-    let cut = order / (order - 1.0) * f64::from(setting.bits) / 2.0
+    let cut = order / (order - 1.0) * f64::from(setting.bits.get()) / 2.0
         * tail_mass(setting)
         * local::diameter_1(setting.dimension, setting.keep);
     kappa * squares + cut
@@ -282,16 +272,16 @@ fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
 
 /// Epsilon of k batches with this divergence each, with the share of delta that is already spent.
 fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
-    let delta = setting.delta * (1.0 - spent);
-    renyi::epsilon_upper(f64::from(setting.participations) * divergence, order, delta)
+    let delta = setting.delta.get() * (1.0 - spent);
+    renyi::epsilon_upper(f64::from(setting.participations.get()) * divergence, order, delta)
 }
 
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
 /// valid, so this may be rough.
 fn best_order(setting: &Setting, sums: &Pmf, spent: f64) -> Option<(f64, f64)> {
-    let groups = if setting.bits == 1 { 100 } else { 60 };
+    let groups = if setting.bits == Bits::ONE { 100 } else { 60 };
     let effort = Effort { tolerance: 0.02, pieces: 16 };
-    let laws = Laws::new(sums, setting.bits, setting.keep, tail_mass(setting), groups)?;
+    let laws = Laws::new(sums, setting.bits.get(), setting.keep.get(), tail_mass(setting), groups)?;
     let at = |exponent: f64| -> (f64, f64) {
         let order = match 1.0 + exp(exponent) {
             order if order > 2.0 && order < 2.5 => 2.0,

@@ -169,7 +169,7 @@ pub fn binomial_at_most_upper(
     count: u64,
 ) -> Result<f64, PrivacyError> {
     if !(probability > 0.0 && probability < 1.0) {
-        return Err(PrivacyError::Keep(probability));
+        return Err(PrivacyError::Probability(probability));
     }
     let law = Binomial::new(trials, probability);
     Ok(if count >= trials { 1.0 } else { law.at_most_upper(count).value() })

@@ -1,15 +1,16 @@
 //! Central bounds: never below the exact epsilon (the sandwich), the promised values, monotone, right in the corners.
 
+use crate::plain::{self, composition, local};
 use incrowd_privacy::{
     Bound, BoundName, PrivacyError,
     central::{self, Setting},
-    composition, local,
 };
+use incrowd_protocol::{BatchSize, Delta, Participations};
 use proptest::prelude::*;
 use serde_json::Value;
 
 fn setting(dimension: u32, bits: u32, keep: f64, size: u64, delta: f64) -> Setting {
-    Setting::of_batch((dimension, bits, keep), size, 1.0, 1, delta).unwrap()
+    plain::setting((dimension, bits, keep), size, 1.0, 1, delta).unwrap()
 }
 
 fn epsilon(dimension: u32, bits: u32, keep: f64, size: u64, delta: f64) -> f64 {
@@ -47,7 +48,9 @@ fn sandwich() {
             }
             single += 1;
         } else {
-            let one = |delta| Ok(central::certify(&Setting { delta, ..setting })?.epsilon);
+            let one = |delta| {
+                Ok(central::certify(&Setting { delta: Delta::new(delta)?, ..setting })?.epsilon)
+            };
             let all = f64::from(reports) * local::certify(d, m, c).unwrap().epsilon;
             let certified =
                 composition::same_batch(one, reports, delta).map_or(all, |e| e.min(all));
@@ -110,14 +113,16 @@ fn corners() {
 
 #[test]
 fn bad_numbers_are_refused() {
-    let make = |size, honest, k, delta| Setting::of_batch((5, 1, 0.5), size, honest, k, delta);
-    assert_eq!(make(0, 1.0, 1, 1e-6), Err(PrivacyError::BatchSize(0)));
-    assert_eq!(make(10, 1.0, 0, 1e-6), Err(PrivacyError::Participations(0)));
+    let make = |size, honest, k, delta| plain::setting((5, 1, 0.5), size, honest, k, delta);
+    assert_eq!(make(0, 1.0, 1, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
+    assert_eq!(make(10, 1.0, 0, 1e-6), Err(Participations::new(0).unwrap_err().into()));
     for delta in [0.0, 1.0, -1.0, f64::NAN] {
-        assert!(matches!(make(10, 1.0, 1, delta), Err(PrivacyError::Delta(_))));
+        assert!(matches!(make(10, 1.0, 1, delta), Err(PrivacyError::Unit(e)) if e.name == "delta"));
     }
     for honest in [0.0, 1.1, -1.0, f64::NAN] {
-        assert!(matches!(make(10, honest, 1, 1e-6), Err(PrivacyError::HonestFraction(_))));
+        assert!(
+            matches!(make(10, honest, 1, 1e-6), Err(PrivacyError::Unit(e)) if e.name == "honest fraction")
+        );
     }
 }
 
@@ -127,7 +132,7 @@ proptest! {
     #[test]
     fn monotone(c in 0.05..0.9f64, l in 2u64..600, d in 1u32..20, m in 1u32..3, more in 1u64..200, k in 1u32..4) {
         let of = |d, c, l, honest, k| {
-            let setting = Setting::of_batch((d, m, c), l, honest, k, 1e-6).unwrap();
+            let setting = plain::setting((d, m, c), l, honest, k, 1e-6).unwrap();
             central::certify(&setting).unwrap().epsilon
         };
         let here = of(d, c, l, 1.0, k);
@@ -141,7 +146,7 @@ proptest! {
     #[test]
     fn the_guess_is_near_the_certificate(c in 0.1..0.7f64, l in 100u64..2000) {
         let setting = setting(5, 1, c, l, 1e-6);
-        let (guess, certified) = (central::approx_epsilon(&setting).unwrap(), central::certify(&setting).unwrap().epsilon);
+        let (guess, certified) = (central::approx_epsilon(&setting), central::certify(&setting).unwrap().epsilon);
         prop_assert!((guess / certified - 1.0).abs() < 0.05, "{} {}", guess, certified);
     }
 }

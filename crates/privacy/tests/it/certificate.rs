@@ -3,14 +3,13 @@
 #![allow(clippy::float_cmp)]
 
 use incrowd_privacy::{Trust, certify, shown};
-use incrowd_protocol::{FlipProbability, Mechanism, MechanismConfig, Stage};
+use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Stage};
 
 fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f64) -> Mechanism {
     let stage = |&(size, bits, keep): &(u32, u32, f64)| Stage {
         rounds: 3,
         size,
-        bits,
-        flip: FlipProbability::from_keep(keep).unwrap(),
+        law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
     };
     MechanismConfig {
         dimension: 3,
@@ -91,8 +90,7 @@ fn batches_of_different_stages_are_composed_as_such() {
     let stage = |size, flip: (u32, u32)| Stage {
         rounds: 5,
         size,
-        bits: 1,
-        flip: FlipProbability::new(flip.0, flip.1).unwrap(),
+        law: Law { bits: 1, flip: FlipProbability::new(flip.0, flip.1).unwrap() },
     };
     let mechanism = MechanismConfig {
         dimension: 1,

@@ -1,10 +1,11 @@
 //! Composition against exact sums and dp-accounting (`reference/generate.py`).
 
-use incrowd_privacy::{
-    PrivacyError,
-    clones::{delta_upper, epsilon_upper},
+use crate::plain::{
     composition::{best_for, compose, same_batch},
+    delta_upper, epsilon_upper,
 };
+use incrowd_privacy::PrivacyError;
+use incrowd_protocol::Participations;
 use serde_json::Value;
 
 fn close(a: f64, b: f64, relative: f64) -> bool {
@@ -48,7 +49,7 @@ fn delta_must_fit() {
     assert!(close(compose(0.1, 1e-6, 10, 1e-5).unwrap(), 1.0, 1e-6));
     assert!(close(compose(0.1, 0.0, 10, 0.0).unwrap(), 1.0, 1e-6));
     assert!(close(compose(0.7, 1e-6, 1, 1e-6).unwrap(), 0.7, 1e-6));
-    assert_eq!(compose(0.1, 0.0, 0, 1e-6), Err(PrivacyError::Participations(0)));
+    assert_eq!(compose(0.1, 0.0, 0, 1e-6), Err(Participations::new(0).unwrap_err().into()));
     assert!(compose(f64::NAN, 0.0, 1, 1e-6).is_err());
     assert!(compose(0.1, f64::NAN, 1, 1e-6).is_err());
     assert!(compose(0.1, 0.0, 1, 1.0).is_err());

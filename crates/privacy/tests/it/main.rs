@@ -5,3 +5,4 @@ mod certificate;
 mod clones;
 mod composition;
 mod local;
+mod plain;

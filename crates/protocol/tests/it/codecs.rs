@@ -1,8 +1,8 @@
 //! Codecs round-trip, refuse what is not theirs, and give every content the same length.
 
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Mechanism, MechanismConfig, Model, ProtocolError, Report, ReportId,
-    RoundNotice, Stage, TaskConfig,
+    BatchSums, FlipProbability, Law, Mechanism, MechanismConfig, Model, ProtocolError, Report,
+    ReportId, RoundNotice, Stage, TaskConfig,
 };
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn mechanism(dimension: u32, bits: u32) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 5, size: 10, bits, flip }],
+        schedule: vec![Stage { rounds: 5, size: 10, law: Law { bits, flip } }],
         grace: 1,
         central_delta: 1e-6,
         participations: 1,
@@ -36,7 +36,7 @@ proptest! {
     #[test]
     fn a_report_comes_back_and_no_other_length_is_taken((mechanism, report) in report(), extra in 1usize..5) {
         let bytes = report.encode(&mechanism).unwrap();
-        prop_assert_eq!(bytes.len(), Report::encoded_len(&mechanism, mechanism.round(1).unwrap().bits));
+        prop_assert_eq!(bytes.len(), Report::encoded_len(&mechanism, mechanism.round(1).unwrap().law.bits));
         prop_assert_eq!(&Report::decode(&bytes, &mechanism).unwrap(), &report);
         for length in 0..bytes.len() {
             let short = matches!(Report::decode(&bytes[..length], &mechanism), Err(ProtocolError::Short { .. }));
@@ -59,7 +59,7 @@ proptest! {
             bytes[index] ^= 1 << bit;
         }
         if let Ok(decoded) = Report::decode(&bytes, &mechanism) {
-            let bits = mechanism.round(decoded.round()).unwrap().bits;
+            let bits = mechanism.round(decoded.round()).unwrap().law.bits;
             prop_assert!(decoded.counts().iter().all(|&count| u32::from(count) <= bits));
             prop_assert_eq!(decoded.encode(&mechanism).unwrap(), bytes);
         }

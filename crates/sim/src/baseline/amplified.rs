@@ -5,6 +5,7 @@ use incrowd_privacy::{
     PrivacyError, clones,
     numeric::{Ends, Upper, bisect, relative},
 };
+use incrowd_protocol::{BatchSize, Delta};
 use libm::{exp, log, sqrt};
 
 use super::gaussian;
@@ -20,7 +21,11 @@ const TRIES: usize = 12;
 
 /// At least the epsilon, at `delta`, of the multiset of `batch_size` reports with Gaussian noise
 /// that move by at most `shift` standard deviations. Never above that of one report.
-pub(super) fn epsilon_upper(shift: f64, batch_size: u64, delta: f64) -> Result<f64, PrivacyError> {
+pub(super) fn epsilon_upper(
+    shift: f64,
+    batch_size: BatchSize,
+    delta: f64,
+) -> Result<f64, PrivacyError> {
     let one = gaussian::epsilon_upper(shift, delta);
     let mut best = one;
     for share in SHARES {
@@ -29,8 +34,9 @@ pub(super) fn epsilon_upper(shift: f64, batch_size: u64, delta: f64) -> Result<f
         // does so at that one's limit.
         let mut limit = if best < one { best } else { 0.0 };
         for _ in 0..TRIES {
-            let pure = pure_level(shift, batch_size, limit, share * delta);
-            let epsilon = clones::epsilon_upper(pure, batch_size, (1.0 - share) * delta)?;
+            let pure = pure_level(shift, batch_size.get(), limit, share * delta);
+            let epsilon =
+                clones::epsilon_upper(pure, batch_size, Delta::new((1.0 - share) * delta)?)?;
             if epsilon <= limit {
                 best = best.min(epsilon);
             }

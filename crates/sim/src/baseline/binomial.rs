@@ -5,6 +5,7 @@ use incrowd_privacy::{
     numeric::{Binomial, slack, special::exp_excess_upper, up},
     renyi,
 };
+use incrowd_protocol::Dimension;
 use libm::{exp, log1p, sqrt};
 
 /// Chance of a coin.
@@ -21,7 +22,12 @@ const SHIFT_STEP: f64 = 1.08;
 
 /// At least the epsilon, at `delta`, of D sums in which one person's value v is rounded at random to steps of 2/`levels` and to which Bin(`coins`, 1/4) is
 /// added, independently for each. None where nothing can be said: too few coins to hide a shift by `levels`.
-pub(super) fn epsilon_upper(dimension: u32, levels: u32, coins: u64, delta: f64) -> Option<f64> {
+pub(super) fn epsilon_upper(
+    dimension: Dimension,
+    levels: u32,
+    coins: u64,
+    delta: f64,
+) -> Option<f64> {
     let laws =
         Shifts::new(coins.min(MOST_COINS), levels, TAIL_SHARE * delta / coordinates(dimension))?;
     let left = delta - laws.outside * coordinates(dimension);
@@ -50,7 +56,13 @@ enum Rounding {
 }
 
 /// Renyi divergence of all sums, from that of one sum when it is shifted by s: kappa s^2.
-fn divergence(dimension: u32, levels: u32, order: f64, kappa: f64, rounding: Rounding) -> f64 {
+fn divergence(
+    dimension: Dimension,
+    levels: u32,
+    order: f64,
+    kappa: f64,
+    rounding: Rounding,
+) -> f64 {
     let d = coordinates(dimension);
     let steps = exact_diameter_2(dimension) * f64::from(levels) / 2.0 * (1.0 + slack::PRODUCT);
     kappa

@@ -1,14 +1,14 @@
 //! The least noise that is certified for an epsilon, and the noise that the rivals' papers print.
 
 use incrowd_privacy::{
-    PrivacyError, local,
+    PrivacyError,
     numeric::{Ends, bisect, geometric, try_bisect},
 };
+use incrowd_protocol::{BatchSize, Delta, Dimension};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, BaselineError, NOISE_RANGE, binomial, check_batch, check_delta, check_levels,
-    check_tree, epsilon_central,
+    Baseline, BaselineError, NOISE_RANGE, binomial, check_levels, check_tree, epsilon_central,
 };
 
 /// How far above the least possible noise a search may stop, relatively.
@@ -17,11 +17,12 @@ const TOLERANCE: f64 = 1e-3;
 const GAUSSIAN_TOLERANCE: f64 = 1e-6;
 
 fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), BaselineError> {
-    local::check_dimension(dimension)?;
+    Dimension::new(dimension)?;
     if !(epsilon > 0.0 && epsilon.is_finite()) {
         return Err(PrivacyError::EpsilonCentral(epsilon).into());
     }
-    check_delta(delta)
+    Delta::new(delta)?;
+    Ok(())
 }
 
 /// The tree with the least noise that is certified for `epsilon_central`.
@@ -71,7 +72,7 @@ pub fn shuffled_gaussian(
     epsilon_central: f64,
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
-    check_batch(batch_size)?;
+    BatchSize::new(u64::from(batch_size))?;
     let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
     // What is enough for one report is enough for a batch; the sum of a batch, which is released too, needs as much noise as one report.
@@ -116,7 +117,8 @@ pub fn shuffled_binomial(
     epsilon_central: f64,
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
-    check_batch(batch_size)?;
+    BatchSize::new(u64::from(batch_size))?;
+    let d = Dimension::new(dimension)?;
     // The binomial is nearly a Gaussian: start from the noise that one needs.
     let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let levels = levels(dimension, batch_size)?;
@@ -124,7 +126,7 @@ pub fn shuffled_binomial(
     let variance = f64::from(batch_size) * binomial::CHANCE * (1.0 - binomial::CHANCE);
     let certified = |coins: u64| {
         let all = coins * u64::from(batch_size);
-        binomial::epsilon_upper(dimension, levels, all, delta).unwrap_or(f64::INFINITY)
+        binomial::epsilon_upper(d, levels, all, delta).unwrap_or(f64::INFINITY)
     };
     let is_enough = |coins: u64| certified(coins) <= epsilon_central;
     let most = (binomial::MOST_COINS / u64::from(batch_size)).clamp(1, u64::from(u32::MAX));
@@ -196,7 +198,7 @@ pub fn shuffled_gaussian_as_printed(
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
-    check_batch(batch_size)?;
+    BatchSize::new(u64::from(batch_size))?;
     let b = f64::from(batch_size);
     let logarithms = log(2.5 * b / delta) * log(2.0 / delta);
     let noise_std = 4.0 * sqrt(2.0 * logarithms) / (epsilon_central * sqrt(b));
@@ -215,7 +217,7 @@ pub fn shuffled_binomial_as_printed(
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
-    check_batch(batch_size)?;
+    BatchSize::new(u64::from(batch_size))?;
     let levels = levels(dimension, batch_size)?;
     let (g, d) = (f64::from(levels) / 2.0, f64::from(dimension));
     let logarithm = log(4.0 * (d * d + 1.0) / delta);

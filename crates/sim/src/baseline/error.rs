@@ -1,4 +1,5 @@
 use incrowd_privacy::PrivacyError;
+use incrowd_protocol::UnitError;
 use thiserror::Error;
 
 /// A rule for the numbers of a baseline that is violated. There is no certificate then.
@@ -30,6 +31,9 @@ pub enum BaselineError {
         /// The largest amount of noise.
         most: &'static str,
     },
+    /// A quantity is outside of its range.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
     /// A rule that is not about baselines alone.
     #[error(transparent)]
     Privacy(#[from] PrivacyError),

@@ -20,8 +20,8 @@ pub use calibrate::{
 };
 pub use error::BaselineError;
 pub use gaussian::tree_levels;
-use incrowd_privacy::{PrivacyError, local};
-use incrowd_protocol::MechanismHash;
+use incrowd_privacy::local;
+use incrowd_protocol::{BatchSize, Delta, Dimension, MechanismHash};
 use libm::sqrt;
 use serde::Serialize;
 
@@ -179,8 +179,8 @@ impl Baseline {
     }
 
     fn check(&self) -> Result<(), BaselineError> {
-        local::check_dimension(self.dimension())?;
-        check_delta(self.delta())?;
+        Dimension::new(self.dimension())?;
+        Delta::new(self.delta())?;
         match *self {
             Self::GaussianTree { leaf_size, leaves, noise_std, .. } => {
                 check_tree(leaf_size, leaves)?;
@@ -190,24 +190,16 @@ impl Baseline {
                 check_noise(noise_std)
             }
             Self::ShuffledGaussian { batch_size, noise_std, .. } => {
-                check_batch(batch_size)?;
+                BatchSize::new(u64::from(batch_size))?;
                 check_noise(noise_std)
             }
             Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
-                check_batch(batch_size)?;
+                BatchSize::new(u64::from(batch_size))?;
                 check_levels(levels)?;
                 if coins == 0 { Err(BaselineError::Coins(0.0)) } else { Ok(()) }
             }
         }
     }
-}
-
-fn check_delta(delta: f64) -> Result<(), BaselineError> {
-    if delta > 0.0 && delta < 1.0 { Ok(()) } else { Err(PrivacyError::Delta(delta).into()) }
-}
-
-fn check_batch(batch_size: u32) -> Result<(), BaselineError> {
-    if batch_size == 0 { Err(PrivacyError::BatchSize(0).into()) } else { Ok(()) }
 }
 
 fn check_levels(levels: u32) -> Result<u32, BaselineError> {
@@ -292,7 +284,8 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError
             (epsilon_central(&local)?, epsilon_central(baseline)?)
         }
         Baseline::ShuffledBinomial { dimension, levels, coins, .. } => {
-            let local = binomial::epsilon_upper(dimension, levels, u64::from(coins), delta);
+            let d = Dimension::new(dimension)?;
+            let local = binomial::epsilon_upper(d, levels, u64::from(coins), delta);
             let central = epsilon_central(baseline)?;
             // Sums are a post-processing of what people send.
             (local, central.into_iter().chain(local).reduce(f64::min))
@@ -309,7 +302,8 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError
 
 /// Epsilon of all that a mechanism with checked numbers releases.
 fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
-    let diameter = local::exact_diameter_2(baseline.dimension());
+    let dimension = Dimension::new(baseline.dimension())?;
+    let diameter = local::exact_diameter_2(dimension);
     Ok(match *baseline {
         Baseline::GaussianTree { leaves, noise_std, delta, .. } => {
             let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
@@ -321,9 +315,9 @@ fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
         }
         Baseline::ShuffledGaussian { batch_size, noise_std, delta, .. } => {
             let shift = diameter / noise_std;
-            Some(amplified::epsilon_upper(shift, u64::from(batch_size), delta)?)
+            Some(amplified::epsilon_upper(shift, BatchSize::new(u64::from(batch_size))?, delta)?)
         }
-        Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
+        Baseline::ShuffledBinomial { batch_size, levels, coins, delta, .. } => {
             let coins = u64::from(coins) * u64::from(batch_size);
             binomial::epsilon_upper(dimension, levels, coins, delta)
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    FlipProbability, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
+    FlipProbability, Law, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
 };
 use incrowd_sim::{
     Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb,
@@ -81,7 +81,7 @@ fn mechanism(size: u32) -> Mechanism {
     let config = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 3, size, bits: 1, flip }],
+        schedule: vec![Stage { rounds: 3, size, law: Law { bits: 1, flip } }],
         grace: 0,
         central_delta: 1e-6,
         participations: 1,

@@ -1,6 +1,7 @@
 //! The rivals' certificates: against independent values, against exact divergences, and against what they must never be below.
 
 use incrowd_privacy::PrivacyError;
+use incrowd_protocol::{BatchSize, Dimension, UnitError};
 use incrowd_sim::baseline::*;
 use proptest::prelude::*;
 
@@ -328,16 +329,16 @@ fn bad_numbers_are_refused() {
         ] {
             assert!(matches!(
                 certify(&baseline),
-                Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+                Err(BaselineError::Unit(UnitError { name: "delta", .. }))
             ));
         }
         assert!(matches!(
             local_gaussian(5, 1.0, delta),
-            Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+            Err(BaselineError::Unit(UnitError { name: "delta", .. }))
         ));
         assert!(matches!(
             shuffled_binomial(5, 10, 1.0, delta),
-            Err(BaselineError::Privacy(PrivacyError::Delta(_)))
+            Err(BaselineError::Unit(UnitError { name: "delta", .. }))
         ));
     }
     for epsilon in [0.0, -1.0, f64::NAN, f64::INFINITY] {
@@ -358,22 +359,10 @@ fn bad_numbers_are_refused() {
     }
     assert_eq!(certify(&tree(1, 1.0, 1e-6)), Err(BaselineError::Leaves(1)));
     assert_eq!(gaussian_tree(5, 0, 10, 1.0, 1e-6), Err(BaselineError::LeafSize(0)));
-    assert_eq!(
-        gaussian_tree(0, 1, 10, 1.0, 1e-6),
-        Err(BaselineError::Privacy(PrivacyError::Dimension(0)))
-    );
-    assert_eq!(
-        certify(&amplified(5, 0, 1.0, 1e-6)),
-        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
-    );
-    assert_eq!(
-        shuffled_gaussian(5, 0, 1.0, 1e-6),
-        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
-    );
-    assert_eq!(
-        shuffled_binomial(5, 0, 1.0, 1e-6),
-        Err(BaselineError::Privacy(PrivacyError::BatchSize(0)))
-    );
+    assert_eq!(gaussian_tree(0, 1, 10, 1.0, 1e-6), Err(Dimension::new(0).unwrap_err().into()));
+    assert_eq!(certify(&amplified(5, 0, 1.0, 1e-6)), Err(BatchSize::new(0).unwrap_err().into()));
+    assert_eq!(shuffled_gaussian(5, 0, 1.0, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
+    assert_eq!(shuffled_binomial(5, 0, 1.0, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
     assert_eq!(certify(&binomial(5, 5, 0, 5, 1e-6)), Err(BaselineError::Levels(0)));
     assert_eq!(certify(&binomial(5, 5, 100_001, 5, 1e-6)), Err(BaselineError::Levels(100_001)));
     assert_eq!(certify(&binomial(5, 5, 4, 0, 1e-6)), Err(BaselineError::Coins(0.0)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use incrowd_bandit::Bandit;
 use incrowd_device::Randomizer;
 use incrowd_protocol::{
-    Confidence, FlipProbability, LearnerConfig, MechanismConfig, Policy, Stage, TaskConfig,
+    Confidence, FlipProbability, Law, LearnerConfig, MechanismConfig, Policy, Stage, TaskConfig,
     UpdateRule, triangle,
 };
 use incrowd_shuffler::{Batch, Outcome};
@@ -21,7 +21,11 @@ fn task(d: u32, reports: u32, keep: f64, bound: f64, confidence: Confidence) -> 
     let mechanism = MechanismConfig {
         dimension: d,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: BATCHES, size: reports / BATCHES, bits: 1, flip }],
+        schedule: vec![Stage {
+            rounds: BATCHES,
+            size: reports / BATCHES,
+            law: Law { bits: 1, flip },
+        }],
         grace: 0,
         central_delta: 1e-6,
         participations: 1,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use incrowd_planner::sizes::growing;
 use incrowd_protocol::{
-    FlipProbability, Learner, MechanismConfig, Policy, PolicyConfig, Schedule, Selection, Stage,
+    FlipProbability, Law, Learner, MechanismConfig, Policy, PolicyConfig, Selection, Stage,
     TaskConfig,
 };
 use incrowd_sim::{Path, Rewards, Sblb, Simulation, SimulationError, Summary, Synthetic};
@@ -24,7 +25,7 @@ fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
 
 fn fixed(users: u32) -> Vec<Stage> {
     let flip = FlipProbability::new(53, 100).unwrap();
-    vec![Stage { rounds: users / 100, size: 100, bits: 1, flip }]
+    vec![Stage { rounds: users / 100, size: 100, law: Law { bits: 1, flip } }]
 }
 
 fn run(task: &Arc<TaskConfig>, path: Path, seed: u64) -> Summary {
@@ -55,7 +56,9 @@ fn regret_is_below_15_percent_of_a_random_choice() {
 #[test]
 fn growing_batches_learn_too() {
     let flip = FlipProbability::new(53, 100).unwrap();
-    let schedule = Schedule::growing(100, 1.2, 100_000, 1, flip).unwrap();
+    let law = Law { bits: 1, flip };
+    let sizes = growing(100, 1.2, 100_000, 100_000).unwrap();
+    let schedule = sizes.into_iter().map(|(rounds, size)| Stage { rounds, size, law }).collect();
     let share = mean_share(&task(schedule, Policy::default()), 8);
     println!("growing batches: {share:.4}");
     assert!(share < 0.25);

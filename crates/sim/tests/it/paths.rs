@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use incrowd_device::{Device, Randomizer};
 use incrowd_protocol::{
-    FlipProbability, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
+    FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use incrowd_sim::{Environment, Path, Person, Sblb, Simulation};
@@ -22,8 +22,7 @@ fn task(bits: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds: 1,
             size: REPORTS,
-            bits,
-            flip: FlipProbability::new(3, 10).unwrap(),
+            law: Law { bits, flip: FlipProbability::new(3, 10).unwrap() },
         }],
         grace: 0,
         central_delta: 1e-6,

@@ -18,7 +18,7 @@ use axum::{
 use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
-    FlipProbability, KeyState, Learner, MechanismConfig, MediaType, ModelParts, PolicyConfig,
+    FlipProbability, KeyState, Law, Learner, MechanismConfig, MediaType, ModelParts, PolicyConfig,
     ProblemDocument, ProblemKind, RoundNotice, SIGNATURE_HEADER, SealingKey, Stage, Task,
     TaskConfig, TaskNotice, VerificationKeys, paths,
 };
@@ -88,7 +88,11 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: shape.rounds, size: shape.size, bits: 1, flip }],
+        schedule: vec![Stage {
+            rounds: shape.rounds,
+            size: shape.size,
+            law: Law { bits: 1, flip },
+        }],
         grace: shape.grace,
         central_delta: 1e-6,
         participations: shape.participations,

@@ -11,9 +11,10 @@ use incrowd_node::{
     TaskStatus, Tokens,
 };
 use incrowd_protocol::{
-    BatchSums, BulkAnswer, FlipProbability, Learner, LearnerConfig, Mechanism, MechanismConfig,
-    MediaType, Policy, PolicyConfig, ProblemDocument, Report, ReportId, SIGNATURE_HEADER, Stage,
-    Task, TaskConfig, TaskNotice, UpdateRule, VerificationKeys, paths, push_report,
+    BatchSums, BulkAnswer, FlipProbability, Law, Learner, LearnerConfig, Mechanism,
+    MechanismConfig, MediaType, Policy, PolicyConfig, ProblemDocument, Report, ReportId,
+    SIGNATURE_HEADER, Stage, Task, TaskConfig, TaskNotice, UpdateRule, VerificationKeys, paths,
+    push_report,
 };
 use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 /// A mechanism with stages of (rounds, size, bits).
 pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mechanism {
     let flip = FlipProbability::new(1, 2).unwrap();
-    let stage = |&(rounds, size, bits)| Stage { rounds, size, bits, flip };
+    let stage = |&(rounds, size, bits)| Stage { rounds, size, law: Law { bits, flip } };
     let config = MechanismConfig {
         dimension,
         context_bound: 1.0,
