@@ -72,11 +72,10 @@ fn describe(
         Some(limit) if first.law.bits > 8 => limit.min(epsilon_local),
         _ => budget.approx(first.size, first.law.bits, first.law.keep)?,
     };
-    let sizes = || draft.stages.iter().map(|stage| stage.size);
     Ok(Alternative {
         change,
-        batch_sizes: (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)),
-        bits: draft.stages.iter().map(|stage| stage.law.bits).max().unwrap_or(0),
+        batch_sizes: draft.batch_sizes(),
+        bits: draft.most_bits(),
         epsilon_local,
         epsilon_central,
         certified: false,
@@ -122,7 +121,7 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
         format!("fixed batches of {}", first.size.saturating_mul(2)),
         PlanRequest { batch_size: double, shape: Shape::Fixed, ..config.clone() },
     ));
-    let bits = if chosen.stages.iter().any(|stage| stage.law.bits > 1) { 1 } else { 2 };
+    let bits = if chosen.most_bits() > 1 { 1 } else { 2 };
     let plural = if bits == 1 { "bit" } else { "bits" };
     changes.push((
         format!("{bits} {plural} per coordinate"),

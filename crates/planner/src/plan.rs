@@ -53,12 +53,11 @@ impl Plan {
 
     /// The kind of round whose reports tell most, which is what the local epsilon is about.
     pub fn most_telling(&self) -> &RoundCertificate {
-        let rounds = self.certificate.rounds();
         let most = |a: &&RoundCertificate, b: &&RoundCertificate| {
             a.epsilon_local.total_cmp(&b.epsilon_local)
         };
-        // A certificate has at least one round.
-        rounds.iter().max_by(most).unwrap_or(&rounds[0])
+        let rounds = self.certificate.rounds().iter();
+        rounds.max_by(most).expect("invariant: a certificate has at least one stage")
     }
 }
 
@@ -92,7 +91,7 @@ pub fn describe(
         .iter()
         .map(|stage| Report::encoded_len(task.mechanism(), stage.law.bits))
         .max()
-        .unwrap_or(0);
+        .expect("invariant: a schedule has at least one stage");
     let sizes = || stages.iter().map(|stage| f64::from(stage.size));
     let smallest = sizes().fold(f64::INFINITY, f64::min);
     let largest = sizes().fold(0.0, f64::max);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     LocalLimit, Plan, PlanError, PlanRequest, Request,
-    paper::{self, Choice, Learning, Randomizer, RegretCase, Target, Theorem1},
+    paper::{self, Choice, Learning, Randomizer, Regret, RegretCase, Target, Theorem1},
     plan::describe,
     search::{self, DraftLaw, DraftStage},
     sizes,
@@ -81,8 +81,8 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let choice = choose(config, request.horizon(), preset)?;
     let randomizer =
         Randomizer { dimension: config.dimension, bits: choice.bits, flip: choice.flip };
-    let mut statement = statement(request, preset, &choice, randomizer)?;
-    let wanted = statement.batch_size.min(u64::from(request.largest_batch())) as u32;
+    let accounting = Accounting::new(request, preset, &choice, randomizer)?;
+    let wanted = accounting.batch_size.min(u64::from(request.largest_batch())) as u32;
     let size = config.batch_size.unwrap_or(wanted);
     let rounds = request.horizon() / u64::from(size);
     let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
@@ -100,12 +100,28 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     }
     let task = search::task_with(mechanism, learner(request)?)?;
     let batches = task.mechanism().schedule().last_round();
-    statement.regret_fixed_schedule = paper::fixed_schedule_regret(
+    let regret_fixed_schedule = paper::fixed_schedule_regret(
         forecast(&task, batches)?.confidence_width,
         request.horizon(),
         u64::from(batches),
         config.dimension,
     );
+    let statement = PaperStatement {
+        preset,
+        epsilon_local: choice.epsilon_local,
+        epsilon_central: choice.epsilon_central,
+        batch_size: accounting.batch_size,
+        batch_size_proposition_3: accounting.needed,
+        feasible: accounting.needed <= request.horizon(),
+        regret_rate: choice.regret_rate,
+        regret_theorem_2: accounting.regret.regret,
+        regret_case: match accounting.regret.case {
+            RegretCase::Flip => "first: p^2 (1-p) is small",
+            RegretCase::Epsilon => "second: p^2 (1-p) is large",
+        },
+        regret_fixed_schedule,
+        warning: WARNING,
+    };
     let mut plan = describe(request, task, certificate)?;
     plan.notes = notes(&plan, &statement);
     plan.paper = Some(statement);
@@ -135,48 +151,40 @@ fn choose(config: &PlanRequest, horizon: u64, preset: Preset) -> Result<Choice, 
     Ok(choice)
 }
 
-fn statement(
-    request: &Request,
-    preset: Preset,
-    choice: &Choice,
-    randomizer: Randomizer,
-) -> Result<PaperStatement, PlanError> {
-    let delta = request.config().delta;
-    let (horizon, epsilon_central) = (request.horizon(), choice.epsilon_central);
-    let target = Target { horizon, epsilon_central, delta };
-    // One release only: nothing to compose.
-    let composed =
-        Target { horizon: if preset == Preset::WeakerAdversary { 1 } else { horizon }, ..target };
-    let needed = paper::batch_size_proposition_3(randomizer, composed)?.batch_size;
-    let batch_size = match preset {
-        Preset::WeakerAdversary => needed,
-        _ => paper::batch_size_theorem_1(randomizer, target, Theorem1::Printed)?,
-    };
-    let learning = Learning {
-        context_bound: 1.0,
-        parameter_bound: 1.0,
-        ridge: sqrt(horizon as f64),
-        growth: 0.5,
-        failure_probability: LearnerConfig::default().failure_probability,
-    };
-    let regret = paper::theorem_2(randomizer, target, learning)?;
-    Ok(PaperStatement {
-        preset,
-        epsilon_local: choice.epsilon_local,
-        epsilon_central,
-        batch_size,
-        batch_size_proposition_3: needed,
-        feasible: needed <= horizon,
-        regret_rate: choice.regret_rate,
-        regret_theorem_2: regret.regret,
-        regret_case: match regret.case {
-            RegretCase::Flip => "first: p^2 (1-p) is small",
-            RegretCase::Epsilon => "second: p^2 (1-p) is large",
-        },
-        // Known with the schedule.
-        regret_fixed_schedule: f64::NAN,
-        warning: WARNING,
-    })
+/// What the paper prints about its choice before there is a schedule.
+struct Accounting {
+    batch_size: u64,
+    /// The batch size of Prop. 3.
+    needed: u64,
+    regret: Regret,
+}
+
+impl Accounting {
+    fn new(
+        request: &Request,
+        preset: Preset,
+        choice: &Choice,
+        randomizer: Randomizer,
+    ) -> Result<Self, PlanError> {
+        let (horizon, delta) = (request.horizon(), request.config().delta);
+        let target = Target { horizon, epsilon_central: choice.epsilon_central, delta };
+        // One release only: nothing to compose.
+        let releases = if preset == Preset::WeakerAdversary { 1 } else { horizon };
+        let composed = Target { horizon: releases, ..target };
+        let needed = paper::batch_size_proposition_3(randomizer, composed)?.batch_size;
+        let batch_size = match preset {
+            Preset::WeakerAdversary => needed,
+            _ => paper::batch_size_theorem_1(randomizer, target, Theorem1::Printed)?,
+        };
+        let learning = Learning {
+            context_bound: 1.0,
+            parameter_bound: 1.0,
+            ridge: sqrt(horizon as f64),
+            growth: 0.5,
+            failure_probability: LearnerConfig::default().failure_probability,
+        };
+        Ok(Self { batch_size, needed, regret: paper::theorem_2(randomizer, target, learning)? })
+    }
 }
 
 /// Cor. 2: eta = 0.5, lambda = sqrt(T).

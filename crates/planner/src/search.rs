@@ -25,6 +25,8 @@ const MOST_EFFORT: f64 = 8.0;
 /// Drafts whose predicted regret is within this factor of the least count as equally good.
 const ALMOST: f64 = 1.005;
 
+const HAS_STAGE: &str = "invariant: a draft has at least one stage";
+
 /// A law whose c is still being searched for. A [`FlipProbability`] would round c at every step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DraftLaw {
@@ -49,8 +51,19 @@ pub struct Draft {
 
 impl Draft {
     pub fn is_growing(&self) -> bool {
+        let (smallest, largest) = self.batch_sizes();
+        largest > 1 + smallest
+    }
+
+    /// Reports in the smallest and the largest batch.
+    pub fn batch_sizes(&self) -> (u32, u32) {
         let sizes = || self.stages.iter().map(|stage| stage.size);
-        sizes().max().unwrap_or(0) > 1 + sizes().min().unwrap_or(0)
+        (sizes().min().expect(HAS_STAGE), sizes().max().expect(HAS_STAGE))
+    }
+
+    /// Most bits per coordinate.
+    pub fn most_bits(&self) -> u32 {
+        self.stages.iter().map(|stage| stage.law.bits).max().expect(HAS_STAGE)
     }
 }
 

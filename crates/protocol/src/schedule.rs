@@ -4,6 +4,7 @@ use crate::{Bits, Dimension, FlipProbability, ProtocolError};
 
 const MAX_COINS: u64 = 1 << 24;
 const MAX_STAGES: usize = 10_000;
+const HAS_STAGE: &str = "invariant: a schedule has at least one stage";
 
 /// How reports are randomized.
 ///
@@ -140,7 +141,7 @@ impl Schedule {
 
     /// Number of the last round.
     pub fn last_round(&self) -> u32 {
-        self.ends.last().copied().unwrap_or(0)
+        *self.ends.last().expect(HAS_STAGE)
     }
 
     /// Reports that all rounds take together (T, when every user reports once).
@@ -158,7 +159,7 @@ impl Schedule {
 
     /// Smallest batch of the schedule.
     pub fn smallest_batch(&self) -> u32 {
-        self.stages.iter().map(|stage| stage.size).min().unwrap_or(0)
+        self.stages.iter().map(|stage| stage.size).min().expect(HAS_STAGE)
     }
 }
 

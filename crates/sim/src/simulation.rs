@@ -99,6 +99,12 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         Ok(Self { environment, algorithm, person, summary })
     }
 
+    /// Expected reward lost against the best choice; none where nobody knows it.
+    pub fn regret(&self) -> Option<f64> {
+        // Environments know the mean reward of every arm for every person or for nobody.
+        (!self.person.means.is_empty()).then_some(self.summary.regret)
+    }
+
     /// How it went so far.
     pub fn summary(&self) -> Summary {
         let progress = self.algorithm.progress();

@@ -68,8 +68,10 @@ fn judge_release(sums: &[u64], people: usize, size: usize, marked: bool) -> Vec<
     if people != size {
         broken.push(format!("a batch of {size} was released with {people} people in it"));
     }
-    let at = |coordinate: Option<&u64>| coordinate.copied().unwrap_or_default();
-    let (first, last) = (at(sums.first()), at(sums.last()));
+    let &[first, .., last] = sums else {
+        broken.push(format!("a release has {} sums", sums.len()));
+        return broken;
+    };
     if first != people as u64 {
         broken.push(format!("{people} people with one each have the sum {first}"));
     }

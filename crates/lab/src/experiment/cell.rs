@@ -8,6 +8,7 @@ use std::{
 
 use incrowd_protocol::{LearnerConfig, MechanismHash};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
 use incrowd_sim::{Environment, Simulation, Summary};
@@ -89,11 +90,8 @@ impl<'a> Cell<'a> {
 }
 
 fn digest(value: &impl Serialize) -> String {
-    // Plain data always has a JSON form.
-    let bytes = serde_json::to_vec(value).unwrap_or_default();
-    let mut hash = MechanismHash::of(bytes).to_string();
-    hash.truncate(32);
-    hash
+    let bytes = serde_json::to_vec(value).expect("invariant: plain data always has a JSON form");
+    hex::encode(&Sha256::digest(bytes)[..16])
 }
 
 /// A finished run's result, if its file is there and whole and the run had the same mechanism.
@@ -143,14 +141,11 @@ pub(super) fn run(
             simulation.run(step).map_err(failed)?;
             advance(step);
         }
-        let summary = simulation.summary();
-        let value = if summary.reward_best > 0.0 { summary.regret } else { summary.reward };
-        curve.push((point, value));
+        curve.push((point, simulation.regret().unwrap_or(simulation.summary().reward)));
     }
-    let summary = simulation.summary();
     Ok(CellResult {
-        knows_regret: summary.reward_best > 0.0,
-        summary,
+        knows_regret: simulation.regret().is_some(),
+        summary: simulation.summary(),
         curve,
         mechanism: prepared.guarantee().mechanism(),
         noise_std: incrowd_sim::Algorithm::noise_std(simulation.algorithm()),

@@ -7,7 +7,11 @@ use std::{
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::{DataError, Environment, Person, draw, table::Table, vectors::ArmVectors};
+use super::{
+    DataError, Environment, Person, draw,
+    table::{self, Table},
+    vectors::ArmVectors,
+};
 
 /// Which columns an arm's features come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,7 +69,12 @@ pub struct Classification {
 impl Classification {
     /// Reads and checks the file.
     pub fn load(config: &ClassificationConfig) -> Result<Self, DataError> {
-        let table = Table::read(&config.file)?;
+        Self::parse(config, &table::read(&config.file)?)
+    }
+
+    /// Checks the file's bytes.
+    pub(super) fn parse(config: &ClassificationConfig, bytes: &[u8]) -> Result<Self, DataError> {
+        let table = Table::parse(&config.file, bytes)?;
         let label = table.find(&config.label)?;
         let (classes, labels) = read_labels(&table, label)?;
         let named = |&column: &usize| column != label && !table.columns()[column].is_empty();

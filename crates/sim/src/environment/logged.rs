@@ -4,7 +4,10 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DataError, Environment, Person, classification::projection_seed, draw, table::Table,
+    DataError, Environment, Person,
+    classification::projection_seed,
+    draw,
+    table::{self, Table},
     vectors::ArmVectors,
 };
 
@@ -85,7 +88,12 @@ pub struct Logged {
 impl Logged {
     /// Reads and checks the file.
     pub fn load(config: &LoggedConfig) -> Result<Self, DataError> {
-        let table = Table::read(&config.file)?;
+        Self::parse(config, &table::read(&config.file)?)
+    }
+
+    /// Checks the file's bytes.
+    pub(super) fn parse(config: &LoggedConfig, bytes: &[u8]) -> Result<Self, DataError> {
+        let table = Table::parse(&config.file, bytes)?;
         let (actions, arms) = read_actions(&table, table.find(ACTION)?)?;
         let rewards = read_within(&table, REWARD, |number| (0.0..=1.0).contains(&number))?;
         let propensities = read_within(&table, PROPENSITY, |p| p > 0.0 && p <= 1.0)?;

@@ -1,16 +1,15 @@
 use std::{
     f64::consts::FRAC_PI_2,
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use incrowd_protocol::MechanismHash;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{
     Classification, ClassificationConfig, Drifting, Environment, EnvironmentError, FixedArms,
-    Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, drifting::check_turn,
+    Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, drifting::check_turn, table,
 };
 
 /// An environment as it stands in a file: `kind = "synthetic"` and so on.
@@ -84,8 +83,9 @@ impl EnvironmentConfig {
     /// Checks the numbers and reads the file, if there is one. Its name is relative to `base`.
     pub fn load(&self, base: &Path) -> Result<Source, EnvironmentError> {
         let inside = |file: &PathBuf| base.join(file);
-        // Plain data always has a JSON form.
-        let mut described = serde_json::to_vec(self).unwrap_or_default();
+        let mut fingerprint = Sha256::new_with_prefix(
+            serde_json::to_vec(self).expect("invariant: plain data always has a JSON form"),
+        );
         let kind = match self {
             &Self::Synthetic { arms, rewards } => {
                 Kind::Synthetic { arms: check_arms(arms)?, rewards }
@@ -99,18 +99,18 @@ impl EnvironmentConfig {
             &Self::Ordered { arms, rewards } => Kind::Ordered { arms: check_arms(arms)?, rewards },
             Self::Classification(config) => {
                 let config = ClassificationConfig { file: inside(&config.file), ..config.clone() };
-                let data = Classification::load(&config)?;
-                described.extend(fs::read(&config.file).unwrap_or_default());
-                Kind::Classification(Arc::new(data))
+                let bytes = table::read(&config.file)?;
+                fingerprint.update(&bytes);
+                Kind::Classification(Arc::new(Classification::parse(&config, &bytes)?))
             }
             Self::Logged(config) => {
                 let config = LoggedConfig { file: inside(&config.file), ..config.clone() };
-                let log = Logged::load(&config)?;
-                described.extend(fs::read(&config.file).unwrap_or_default());
-                Kind::Logged(Arc::new(log))
+                let bytes = table::read(&config.file)?;
+                fingerprint.update(&bytes);
+                Kind::Logged(Arc::new(Logged::parse(&config, &bytes)?))
             }
         };
-        Ok(Source { kind, fingerprint: MechanismHash::of(described).to_string() })
+        Ok(Source { kind, fingerprint: hex::encode(fingerprint.finalize()) })
     }
 }
 

@@ -24,15 +24,20 @@ struct Row {
     fields: StringRecord,
 }
 
+/// All bytes of a file.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
+    let at = || Place { file: file.to_path_buf(), line: None, column: None };
+    fs::read(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => DataError::Missing(at()),
+        _ => DataError::Unreadable { at: at(), reason: error.to_string() },
+    })
+}
+
 impl Table {
-    /// Reads all of it.
-    pub(super) fn read(file: &Path) -> Result<Self, DataError> {
+    /// The table in a file's bytes.
+    pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, DataError> {
         let place = |line| Place { file: file.to_path_buf(), line, column: None };
-        let bytes = fs::read(file).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => DataError::Missing(place(None)),
-            _ => DataError::Unreadable { at: place(None), reason: error.to_string() },
-        })?;
-        let text = std::str::from_utf8(&bytes).map_err(|error| {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
             DataError::NotUtf8(place(Some(1 + breaks(&bytes[..error.valid_up_to()]))))
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

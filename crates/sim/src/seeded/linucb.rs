@@ -36,6 +36,11 @@ impl LinUcb {
     }
 }
 
+/// What models carry where no mechanism protects anyone: the hash of a name.
+fn no_mechanism() -> MechanismHash {
+    MechanismHash::of(b"incrowd/no-privacy")
+}
+
 impl TrustedServer for LinUcb {
     fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model> {
         for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
@@ -50,7 +55,7 @@ impl TrustedServer for LinUcb {
         }
         let progress =
             Progress { batches: self.people.min(u64::from(u32::MAX)), models: self.models };
-        let model = model(estimate, MechanismHash::of(b"incrowd/no-privacy"), progress)?;
+        let model = model(estimate, no_mechanism(), progress)?;
         self.published_log_det = log_det;
         self.models += 1;
         Some(model)
