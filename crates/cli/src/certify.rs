@@ -232,11 +232,7 @@ fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
         |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
     let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
     rows.extend(local::bounds(dimension, bits, keep).into_iter().map(row("one report", true)));
-    let randomizer = paper::Randomizer {
-        dimension: dimension.get(),
-        bits: bits.get(),
-        flip: stage.law.flip.value(),
-    };
+    let randomizer = paper::Randomizer { dimension, bits, flip: stage.law.flip.value() };
     // Outside its regime the paper says nothing.
     let paper =
         paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta().get());

@@ -51,7 +51,7 @@ fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {
     let line = &|epsilon: f64| -> Result<(Line, Line), PrivacyError> {
         let (dimension, bits) = (mechanism.dimension_unit(), Bits::ONE);
         let keep = local::largest_keep(dimension, bits, epsilon)?;
-        let randomizer = Randomizer::proposition_1(dimension.get(), bits.get(), epsilon)?;
+        let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
         let (mut ours, mut papers) = (Line::new(), Line::new());
         for &size in &sizes {
             let others = honest_others(BatchSize::new(size)?, h);

@@ -4,12 +4,12 @@ use std::fmt;
 
 use incrowd_bandit::forecast;
 use incrowd_privacy::certify;
-use incrowd_protocol::{Confidence, Learner, LearnerConfig, ProtocolError, UpdateRule};
+use incrowd_protocol::{Bits, Confidence, Learner, LearnerConfig, ProtocolError, UpdateRule};
 use libm::{pow, sqrt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    LocalLimit, Plan, PlanError, PlanRequest, Request,
+    LocalLimit, Plan, PlanError, Request,
     paper::{self, Choice, Learning, Randomizer, Regret, RegretCase, Target, Theorem1},
     plan::describe,
     search::{self, DraftLaw, DraftStage},
@@ -78,15 +78,15 @@ const WARNING: &str = "as the paper prints it, not certified: the constants have
 /// The paper's parameters with our certificate of them.
 pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let config = request.config();
-    let choice = choose(config, request.horizon(), preset)?;
+    let choice = choose(request, preset)?;
     let randomizer =
-        Randomizer { dimension: config.dimension, bits: choice.bits, flip: choice.flip };
+        Randomizer { dimension: request.units.dimension, bits: choice.bits, flip: choice.flip };
     let accounting = Accounting::new(request, preset, &choice, randomizer)?;
     let wanted = accounting.batch_size.min(u64::from(request.largest_batch())) as u32;
     let size = config.batch_size.unwrap_or(wanted);
     let rounds = request.horizon() / u64::from(size);
     let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
-    let law = DraftLaw { bits: choice.bits, keep: 1.0 - choice.flip };
+    let law = DraftLaw { bits: choice.bits.get(), keep: 1.0 - choice.flip };
     let stages: Vec<DraftStage> =
         sizes.into_iter().map(|(rounds, size)| DraftStage { rounds, size, law }).collect();
     let mechanism = search::mechanism(request, &stages)?;
@@ -104,7 +104,7 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
         forecast(&task, batches)?.confidence_width,
         request.horizon(),
         u64::from(batches),
-        config.dimension,
+        request.units.dimension,
     );
     let statement = PaperStatement {
         preset,
@@ -128,15 +128,16 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     Ok(plan)
 }
 
-fn choose(config: &PlanRequest, horizon: u64, preset: Preset) -> Result<Choice, PlanError> {
+fn choose(request: &Request, preset: Preset) -> Result<Choice, PlanError> {
+    let (config, horizon) = (request.config(), request.horizon());
     let needs = |needs| PlanError::PresetNeeds { preset: preset.name(), needs };
-    let dimension = config.dimension;
+    let dimension = request.units.dimension;
     let choice = match preset {
         Preset::PaperLdp => {
             let LocalLimit::AtMost(epsilon) = config.local_epsilon else {
                 return Err(needs("a local epsilon below ln 2"));
             };
-            paper::corollary_1(dimension, config.bits.unwrap_or(1), horizon, epsilon)?
+            paper::corollary_1(dimension, Bits::new(config.bits.unwrap_or(1))?, horizon, epsilon)?
         }
         Preset::PaperRegret => {
             let largest = 1.0 / (27.0 * pow(horizon as f64, 0.25));

@@ -2,7 +2,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProtocolError;
+use crate::{Keep, ProtocolError};
 
 /// The flip parameter p of R_p^{0/1} as an exact fraction, 0 < p < 1: with probability p a bit is replaced by a fair coin.
 ///
@@ -27,7 +27,7 @@ impl FlipProbability {
     /// The fraction with denominator 2^30 nearest to 1 - `keep`, rounded toward more noise.
     pub fn from_keep(keep: f64) -> Result<Self, ProtocolError> {
         const DENOMINATOR: u32 = 1 << 30;
-        if !(keep > 0.0 && keep < 1.0) {
+        if Keep::new(keep).is_err() {
             return Err(ProtocolError::Flip(format!("1 - {keep}")));
         }
         let kept = (keep * f64::from(DENOMINATOR)).floor() as u32;

@@ -8,8 +8,8 @@ use incrowd_planner::{
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Confidence, FlipProbability, Law, Learner, LearnerConfig, MechanismConfig, PolicyConfig,
-    Selection, Stage, TaskConfig, UpdateRule,
+    Bits, Confidence, Dimension, FlipProbability, Law, Learner, LearnerConfig, MechanismConfig,
+    PolicyConfig, Selection, Stage, TaskConfig, UpdateRule,
 };
 use serde_json::{Value, json};
 
@@ -230,7 +230,9 @@ impl Preparation<'_> {
         };
         let epsilon =
             epsilon.ok_or_else(|| self.needs("a local epsilon for the paper's Prop. 1"))?;
-        let randomizer = Randomizer::proposition_1(self.setting.dimension, 1, epsilon)
+        let dimension =
+            Dimension::new(self.setting.dimension).map_err(|error| self.privacy(error))?;
+        let randomizer = Randomizer::proposition_1(dimension, Bits::ONE, epsilon)
             .map_err(|error| self.privacy(error))?;
         let (size, horizon) = (self.batch_size().unwrap_or(SMALLEST_BATCH), self.setting.horizon);
         let sizes = sizes::equal_but_last(size, horizon)

@@ -1,7 +1,7 @@
 //! The parameters that the paper's corollaries and remark choose.
 
 use incrowd_privacy::PrivacyError;
-use incrowd_protocol::Dimension;
+use incrowd_protocol::{Bits, Dimension};
 use libm::{exp, expm1, log, pow, sqrt};
 
 use super::{Randomizer, Target, check_horizon, outside};
@@ -16,7 +16,7 @@ pub struct Choice {
     /// p.
     pub flip: f64,
     /// m.
-    pub bits: u32,
+    pub bits: Bits,
     /// The rate it claims, without constants and logarithms.
     pub regret_rate: f64,
 }
@@ -26,8 +26,8 @@ pub struct Choice {
 /// # Reference
 /// Garcelon et al. 2021, Cor. 1. The flip probability is Prop. 1's; the corollary's rate uses that of a single bit (slip 12).
 pub fn corollary_1(
-    dimension: u32,
-    bits: u32,
+    dimension: Dimension,
+    bits: Bits,
     horizon: u64,
     epsilon_local: f64,
 ) -> Result<Choice, PrivacyError> {
@@ -52,12 +52,11 @@ pub fn corollary_1(
 /// # Reference
 /// Garcelon et al. 2021, Cor. 2, which needs eps <= 1/(27 T^{1/4}); the caption of Table 1 has the opposite direction (slip 2).
 pub fn corollary_2(
-    dimension: u32,
+    dimension: Dimension,
     horizon: u64,
     epsilon_central: f64,
 ) -> Result<Choice, PrivacyError> {
     Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    Dimension::new(dimension)?;
     let t = horizon as f64;
     let largest = 1.0 / (27.0 * pow(t, 0.25));
     if epsilon_central > largest {
@@ -65,12 +64,12 @@ pub fn corollary_2(
         return Err(outside("Cor. 2", condition));
     }
     let flip = 1.0 - pow(epsilon_central, 2.0 / 3.0) * pow(t, 1.0 / 6.0);
-    let randomizer = Randomizer { dimension, bits: 1, flip };
+    let randomizer = Randomizer { dimension, bits: Bits::ONE, flip };
     Ok(Choice {
         epsilon_local: randomizer.epsilon_local()?,
         epsilon_central,
         flip,
-        bits: 1,
+        bits: Bits::ONE,
         regret_rate: pow(t, 2.0 / 3.0) / pow(epsilon_central, 1.0 / 3.0),
     })
 }
@@ -81,24 +80,23 @@ pub fn corollary_2(
 /// # Reference
 /// Garcelon et al. 2021, Remark 2, whose log(T)/eps^2 lacks the factor c^2 that its optimum needs (slip 13).
 pub fn remark_2(
-    dimension: u32,
+    dimension: Dimension,
     horizon: u64,
     epsilon_central: f64,
 ) -> Result<Choice, PrivacyError> {
     Target { horizon, epsilon_central, delta: 0.5 }.check()?;
-    Dimension::new(dimension)?;
     let t = horizon as f64;
     let c = pow(t, 0.3) * pow(epsilon_central, 0.8);
     if c >= 1.0 {
         let condition = format!("1 - p = T^(3/10) epsilon^(4/5) = {c} is not below 1");
         return Err(outside("Remark 2", condition));
     }
-    let randomizer = Randomizer { dimension, bits: 1, flip: 1.0 - c };
+    let randomizer = Randomizer { dimension, bits: Bits::ONE, flip: 1.0 - c };
     Ok(Choice {
         epsilon_local: randomizer.epsilon_local()?,
         epsilon_central,
         flip: 1.0 - c,
-        bits: 1,
+        bits: Bits::ONE,
         regret_rate: pow(t, 0.6) / pow(epsilon_central, 0.4),
     })
 }

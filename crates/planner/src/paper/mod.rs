@@ -22,9 +22,9 @@ const LARGEST_BATCH: u64 = 1 << 62;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Randomizer {
     /// d.
-    pub dimension: u32,
+    pub dimension: Dimension,
     /// m.
-    pub bits: u32,
+    pub bits: Bits,
     /// p.
     pub flip: f64,
 }
@@ -77,16 +77,15 @@ impl Randomizer {
     /// # Reference
     /// Garcelon et al. 2021, Prop. 1: p = 2/(e^{2 eps0/(m d (d+3))} + 1).
     pub fn proposition_1(
-        dimension: u32,
-        bits: u32,
+        dimension: Dimension,
+        bits: Bits,
         epsilon_local: f64,
     ) -> Result<Self, PrivacyError> {
         if !(epsilon_local > 0.0 && epsilon_local.is_finite()) {
             return Err(PrivacyError::EpsilonLocal(epsilon_local));
         }
-        check_law(dimension, bits)?;
-        let d = f64::from(dimension);
-        let flip = 1.0 - tanh(epsilon_local / (f64::from(bits) * d * (d + 3.0)));
+        let d = f64::from(dimension.get());
+        let flip = 1.0 - tanh(epsilon_local / (f64::from(bits.get()) * d * (d + 3.0)));
         Ok(Self { dimension, bits, flip })
     }
 
@@ -100,16 +99,16 @@ impl Randomizer {
         if !(self.flip > 0.0 && self.flip < 1.0) {
             return Err(PrivacyError::Flip(self.flip));
         }
-        check_law(self.dimension, self.bits)
+        Ok(())
     }
 
     fn bits(&self) -> f64 {
-        f64::from(self.bits)
+        f64::from(self.bits.get())
     }
 
     /// d(d+3).
     fn dd3(&self) -> f64 {
-        let d = f64::from(self.dimension);
+        let d = f64::from(self.dimension.get());
         d * (d + 3.0)
     }
 }
@@ -231,12 +230,6 @@ pub fn batch_size_theorem_1(
 ) -> Result<u64, PrivacyError> {
     theorem_1_accepts(randomizer, target, 1, form)?;
     smallest("Thm 1", |l| theorem_1_accepts(randomizer, target, l, form).unwrap_or(false))
-}
-
-fn check_law(dimension: u32, bits: u32) -> Result<(), PrivacyError> {
-    Dimension::new(dimension)?;
-    Bits::new(bits)?;
-    Ok(())
 }
 
 /// An empty horizon: nobody takes part.

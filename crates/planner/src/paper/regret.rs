@@ -1,7 +1,7 @@
 //! The paper's regret bounds, as printed.
 
 use incrowd_privacy::PrivacyError;
-use incrowd_protocol::Delta;
+use incrowd_protocol::{Delta, Dimension};
 use libm::{log, log1p, pow, sqrt};
 
 use super::{Randomizer, Target, check_epsilon_at_most_one, outside};
@@ -54,7 +54,7 @@ pub fn theorem_2(
     learning.check()?;
     check_epsilon_at_most_one("Thm 2", target.epsilon_central)?;
     // [GCPP21] Thm 2: T = horizon, delta_0 = delta.
-    let (d, m, p) = (f64::from(randomizer.dimension), randomizer.bits(), randomizer.flip);
+    let (d, m, p) = (f64::from(randomizer.dimension.get()), randomizer.bits(), randomizer.flip);
     let (t, epsilon) = (target.horizon as f64, target.epsilon_central);
     let ln_8 = log(8.0 * m * t / target.delta);
     let edge =
@@ -81,10 +81,10 @@ pub fn fixed_schedule_regret(
     confidence_width: f64,
     horizon: u64,
     batches: u64,
-    dimension: u32,
+    dimension: Dimension,
 ) -> f64 {
     // [GCPP21] beta_M = confidence_width, T = horizon, M = batches.
-    let (t, m, d) = (horizon as f64, batches as f64, f64::from(dimension));
+    let (t, m, d) = (horizon as f64, batches as f64, f64::from(dimension.get()));
     2.0 * confidence_width * sqrt(10.0 * t / m) * log1p(t) * (sqrt(m * d) + d * sqrt(t / m))
 }
 
