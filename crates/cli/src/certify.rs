@@ -7,7 +7,7 @@ use incrowd_planner::paper;
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{self, Setting},
-    certify, clones, composition, local, shown,
+    certify, clones, composition, format_epsilon, local,
 };
 use incrowd_protocol::{
     BatchSize, Delta, FlipProbability, HonestFraction, Law, Mechanism, MechanismConfig,
@@ -101,11 +101,11 @@ fn print(certificate: &Certificate, rows: &[Row], wanted: Option<Bound>) {
     }
     for row in rows {
         let mark = if row.certificate { "" } else { " (as the paper has it, not a certificate)" };
-        let (name, epsilon) = (name(row.bound), shown(row.epsilon));
+        let (name, epsilon) = (name(row.bound), format_epsilon(row.epsilon));
         out!("  {:<13} {name:<22} {epsilon:>12}{mark}", row.of);
     }
     if let Some(bound) = wanted {
-        out!("By {} alone: central epsilon {}", name(bound.bound), shown(bound.epsilon));
+        out!("By {} alone: central epsilon {}", name(bound.bound), format_epsilon(bound.epsilon));
     }
 }
 
@@ -143,7 +143,7 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
         Output::Text => out!(
             "Any {}-locally private report, shuffled with {size}: ({}, {delta:e})-differentially private by clones",
             epsilon_local,
-            shown(epsilon)
+            format_epsilon(epsilon)
         ),
     }
     Ok(ExitCode::SUCCESS)

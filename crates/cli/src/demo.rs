@@ -3,7 +3,7 @@
 use std::{error::Error, io::IsTerminal, process::ExitCode, time::Instant};
 
 use clap::Args;
-use incrowd_privacy::{certify, shown};
+use incrowd_privacy::{certify, format_epsilon};
 use incrowd_sim::{
     Simulation, Summary,
     demo::{self, DemoConfig, REGRET_LIMIT},
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let certificate = certify(task.mechanism())?;
     eprintln!(
         "all releases and models together are ({}, {:e})-differentially private",
-        shown(certificate.epsilon_central()),
+        format_epsilon(certificate.epsilon_central()),
         certificate.delta()
     );
     let data = tempfile::tempdir()?;

@@ -12,7 +12,7 @@ use std::{
 use incrowd_node::{
     Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
 };
-use incrowd_privacy::shown;
+use incrowd_privacy::format_epsilon;
 use incrowd_protocol::{ProblemKind, Task, VerificationKeys};
 use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust};
 
@@ -141,8 +141,8 @@ fn tasks(
             Ok(certificate) => findings.good(format!(
                 "task {}: local epsilon {}, central ({}, {:e})",
                 task.id(),
-                shown(certificate.epsilon_local()),
-                shown(certificate.epsilon_central()),
+                format_epsilon(certificate.epsilon_local()),
+                format_epsilon(certificate.epsilon_central()),
                 certificate.delta()
             )),
             Err(error) => findings.bad(format!("{}: {error}", path.display())),

@@ -4,7 +4,7 @@ use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use incrowd_planner::{LocalLimit, Plan, PlanRequest, Preset, Shape, plan};
-use incrowd_privacy::shown;
+use incrowd_privacy::format_epsilon;
 use serde_json::{Value, json};
 
 use crate::{Output, plot};
@@ -161,8 +161,8 @@ fn as_text(plan: &Plan) -> String {
             round.stage.size,
             round.stage.law.bits,
             round.stage.law.flip.value(),
-            shown(round.epsilon_local),
-            shown(round.epsilon_central)
+            format_epsilon(round.epsilon_local),
+            format_epsilon(round.epsilon_central)
         ));
     }
     lines.push(String::new());
@@ -215,8 +215,8 @@ fn alternative(alternative: &incrowd_planner::Alternative) -> String {
         alternative.change,
         batches,
         alternative.bits,
-        shown(alternative.epsilon_local),
-        shown(alternative.epsilon_central),
+        format_epsilon(alternative.epsilon_local),
+        format_epsilon(alternative.epsilon_central),
         alternative.predicted_regret,
         alternative.random_regret
     )

@@ -1,13 +1,13 @@
 //! Experiments: a grid of algorithms, settings and seeds, run on all cores, resumable, with a tidy table at the end.
 
 mod algorithm;
+mod baseline;
 mod cell;
 mod config;
 mod error;
 mod manifest;
 mod prepare;
 mod range;
-mod rival;
 mod runner;
 mod summary;
 mod table;

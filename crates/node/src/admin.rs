@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     HttpLimits, Metrics,
     bandit::BanditServer,
-    http::{Guard, PathOf, finished, task_id},
+    http::{Guard, PathOf, task_id, with_middleware},
     problem::{Kind, Problem},
     role,
     shuffler::Shuffler,
@@ -65,7 +65,7 @@ pub(crate) fn router(
         .protect(open)
         .merge(Guard::only(Role::Admin, tokens).protect(closed))
         .with_state(state);
-    finished(router, limits, metrics)
+    with_middleware(router, limits, metrics)
 }
 
 /// The process answers.

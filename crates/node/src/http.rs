@@ -251,10 +251,10 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     }
 }
 
-/// Puts around a finished router what every listener has: limits, problems for unknown paths, counted answers.
-pub(crate) fn finished(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
+/// Adds what every listener has: limits, problems for unknown paths, counted answers.
+pub(crate) fn with_middleware(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
     let busy = Arc::new(Semaphore::new(limits.concurrent_requests));
-    with_problems(router).layer(middleware::from_fn_with_state((busy, metrics), around))
+    with_problems(router).layer(middleware::from_fn_with_state((busy, metrics), limit_and_count))
 }
 
 /// Answers what the router does not have with problems.
@@ -266,7 +266,7 @@ pub(crate) fn with_problems(router: Router) -> Router {
         })
 }
 
-async fn around(
+async fn limit_and_count(
     State((busy, metrics)): State<(Arc<Semaphore>, Arc<Metrics>)>,
     request: Request,
     next: Next,

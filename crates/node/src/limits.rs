@@ -1,7 +1,7 @@
 //! What an operator allows, checked against what is proved.
 
 use incrowd_planner::{DEFAULT_LOCAL_EPSILON, SMALLEST_BATCH};
-use incrowd_privacy::{Certificate, PrivacyError, certify, shown};
+use incrowd_privacy::{Certificate, PrivacyError, certify, format_epsilon};
 use incrowd_protocol::Task;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -65,7 +65,7 @@ impl Limits {
         let certificate = certify(task.mechanism())?;
         let exceeded = |what, found: f64, limit: f64, key| LimitError::Exceeded {
             what,
-            found: shown(found),
+            found: format_epsilon(found),
             limit: limit.to_string(),
             key,
         };

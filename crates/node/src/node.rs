@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::{
     KeyRole, Keys, Metrics, NodeConfig, ServiceError, admin,
     bandit::{BanditServer, Source},
-    http::finished,
+    http::with_middleware,
     listener::Listener,
     openapi,
     role::{self, Process, Service},
@@ -142,7 +142,7 @@ impl Node {
         let tags: Vec<&str> = roles.iter().flat_map(|role| role.tags()).collect();
         let routes = roles.iter().map(|role| role.clone().routes());
         let router = routes.fold(openapi::router(&tags, &tokens), axum::Router::merge);
-        let router = finished(router, config.http, metrics.clone());
+        let router = with_middleware(router, config.http, metrics.clone());
         let listener = Listener::start(config.listen, router, tls.clone(), config.http)?;
         let admin = admin::router(shuffler, bandit, roles.clone(), &tokens, config.http, metrics);
         let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;

@@ -14,7 +14,7 @@ use incrowd_transport::{Address, Http, Method, Request, Trust};
 
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
-    http::{Content, ContentType, finished},
+    http::{Content, ContentType, with_middleware},
     listener::Listener,
     problem::{Kind, Problem},
     role::{Later, Process, Role},
@@ -56,7 +56,7 @@ impl Relay {
         }
         let limits = HttpLimits::default();
         let tls = tls.map(tls::server).transpose()?;
-        let router = finished(self.clone().routes(), limits, Arc::new(Metrics::default()));
+        let router = with_middleware(self.clone().routes(), limits, Arc::new(Metrics::default()));
         let listener = Listener::start(address, router, tls, limits)?;
         let address = listener.address;
         let process = Process { roles: vec![self.clone()], listeners: vec![listener] };

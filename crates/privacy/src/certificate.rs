@@ -7,7 +7,7 @@ use crate::{
     BoundName, PrivacyError,
     central::{self, Setting},
     composition, local,
-    numeric::{shown, up},
+    numeric::{format_epsilon, up},
 };
 
 /// What a mechanism guarantees against the paper's three adversaries, proved. Only [`certify`] makes one, and it carries the hash of the
@@ -251,13 +251,13 @@ impl fmt::Display for Certificate {
         writeln!(
             f,
             "    each report is {}-locally differentially private",
-            shown(self.epsilon_local)
+            format_epsilon(self.epsilon_local)
         )?;
         if k > 1 {
             writeln!(
                 f,
                 "    all {k} reports of one person together: {}",
-                shown(self.epsilon_local_all_reports)
+                format_epsilon(self.epsilon_local_all_reports)
             )?;
         }
         writeln!(
@@ -267,10 +267,10 @@ impl fmt::Display for Certificate {
         writeln!(
             f,
             "    all of them together are ({}, {delta:e})-differentially private",
-            shown(self.epsilon_central)
+            format_epsilon(self.epsilon_central)
         )?;
         if k > 1 {
-            let same = shown(self.epsilon_central_same_batch);
+            let same = format_epsilon(self.epsilon_central_same_batch);
             writeln!(
                 f,
                 "    if all {k} reports of one person land in one batch: ({same}, {delta:e})"

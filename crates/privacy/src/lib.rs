@@ -16,4 +16,4 @@ pub mod renyi;
 pub use bound::{Bound, BoundName};
 pub use certificate::{Certificate, RoundCertificate, Trust, certify};
 pub use error::PrivacyError;
-pub use numeric::shown;
+pub use numeric::format_epsilon;

@@ -25,7 +25,7 @@ pub use environment::{
 };
 #[cfg(feature = "simulation")]
 pub use seeded::{
-    BinomialCrowd, Crowd, Devices, GaussianCrowd, GaussianNoise, Guarantee, LinUcb, Oracle, Path,
-    Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
+    Aggregator, BinomialAggregator, Devices, GaussianAggregator, GaussianNoise, Guarantee, LinUcb,
+    Oracle, Path, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
 };
 pub use simulation::{Simulation, SimulationError, Summary};

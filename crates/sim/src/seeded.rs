@@ -1,11 +1,11 @@
 //! Every algorithm with coins from a seed, each with what it may see written in its types.
 //!
 //! - [`Sblb`] is the product: real device, real batch, real bandit.
-//! - A [`Crowd`] is what stands between people and a server nobody trusts: raw data go in, a noisy
+//! - An [`Aggregator`] is what stands between people and a server nobody trusts: raw data go in, a noisy
 //!   [`Release`] comes out, and the server takes nothing but releases.
 //! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
 
-mod crowd;
+mod aggregator;
 mod guarantee;
 mod linucb;
 mod sblb;
@@ -13,7 +13,7 @@ mod tree;
 mod trusted;
 mod untrusted;
 
-pub use crowd::{BinomialCrowd, Crowd, GaussianCrowd, GaussianNoise, Release};
+pub use aggregator::{Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, Release};
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
 pub use sblb::{Devices, Path, Sblb};
@@ -34,7 +34,7 @@ pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     rng
 }
 
-/// The device's side of a rival: the same choice as in the product.
+/// The device's side of a baseline: the same choice as in the product.
 pub(crate) struct Player {
     chooser: Chooser,
     selection: Selection,

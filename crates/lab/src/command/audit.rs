@@ -6,7 +6,7 @@ use clap::Args;
 use incrowd_lab::audit::{AuditConfig, AuditReport, Side};
 use incrowd_privacy::{
     central::{self, Setting},
-    local, shown,
+    format_epsilon, local,
 };
 use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, FlipProbability, Keep};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,5 +116,9 @@ fn print_text(report: &AuditReport) {
 fn print_side(name: &str, side: &Side) {
     let exact = side.exact_for_pair.map_or_else(|| "-".into(), |epsilon| format!("{epsilon:.4}"));
     let mark = if side.violated { "  VIOLATED" } else { "" };
-    out!("{name:<18} {:>12.4} {exact:>18} {:>15}{mark}", side.lower, shown(side.certified));
+    out!(
+        "{name:<18} {:>12.4} {exact:>18} {:>15}{mark}",
+        side.lower,
+        format_epsilon(side.certified)
+    );
 }

@@ -15,7 +15,7 @@ use incrowd_lab::experiment::{
     Tuning, run as run_experiment,
 };
 use incrowd_planner::LocalLimit;
-use incrowd_privacy::shown;
+use incrowd_privacy::format_epsilon;
 use incrowd_sim::{EnvironmentConfig, Rewards};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -95,7 +95,7 @@ pub struct Arguments {
     /// Also run everything with the exploration that was best on other seeds.
     #[arg(long, conflicts_with = "file")]
     tune: bool,
-    /// Noise of the rivals as their papers print it, certified for what it gives.
+    /// Noise of the baselines as their papers print it, certified for what it gives.
     #[arg(long, conflicts_with = "file")]
     paper_constants: bool,
     /// Also print every regret over that of this algorithm, with an upper confidence limit.
@@ -302,7 +302,7 @@ fn line(row: &SummaryRow, width: usize) -> String {
     };
     let epsilon = |value: Option<f64>| match value {
         None => "-".into(),
-        Some(value) => shown(value),
+        Some(value) => format_epsilon(value),
     };
     let limit = row.setting.central_epsilon.unwrap_or(f64::INFINITY);
     let above = if row.epsilon_central_certified.is_some_and(|epsilon| epsilon > limit) {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, Setting, WidthMode,
-    config::local_limit, rival::start_baseline,
+    baseline::start_baseline, config::local_limit,
 };
 use incrowd_sim::{
     Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,

@@ -161,7 +161,7 @@ fn line(rows: &[Row], palette: &Palette, cell: &Cell, columns: &Columns) -> Stri
         }
     };
     let epsilon = |get: fn(Epsilons) -> Option<f64>| {
-        epsilons.and_then(get).map_or(dash(), incrowd_privacy::shown)
+        epsilons.and_then(get).map_or(dash(), incrowd_privacy::format_epsilon)
     };
     let delta = epsilons.and_then(|epsilons| epsilons.delta);
     let variant = if variants {

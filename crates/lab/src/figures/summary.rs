@@ -215,10 +215,10 @@ fn not_certified(standing: &Standing) -> Option<String> {
 fn proved(epsilons: &Epsilons) -> String {
     let mut parts = Vec::new();
     if let Some(central) = epsilons.central {
-        parts.push(format!("central epsilon {}", incrowd_privacy::shown(central)));
+        parts.push(format!("central epsilon {}", incrowd_privacy::format_epsilon(central)));
     }
     if let Some(local) = epsilons.local {
-        parts.push(format!("local epsilon {}", incrowd_privacy::shown(local)));
+        parts.push(format!("local epsilon {}", incrowd_privacy::format_epsilon(local)));
     }
     parts.join(", ")
 }

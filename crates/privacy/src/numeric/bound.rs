@@ -97,6 +97,6 @@ pub fn up(epsilon: f64) -> f64 {
 }
 
 /// An epsilon as people see it: four digits after the point, rounded up.
-pub fn shown(epsilon: f64) -> String {
+pub fn format_epsilon(epsilon: f64) -> String {
     format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
 }

@@ -16,5 +16,5 @@ mod tests;
 
 pub use binomial::{Binomial, binomial_at_most_upper};
 pub use bisect::{Ends, bisect, geometric, halvings, relative, try_bisect, whole};
-pub use bound::{Lower, Upper, shown, up};
+pub use bound::{Lower, Upper, format_epsilon, up};
 pub use pmf::Pmf;

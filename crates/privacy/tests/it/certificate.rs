@@ -2,7 +2,7 @@
 
 #![allow(clippy::float_cmp)]
 
-use incrowd_privacy::{Trust, certify, shown};
+use incrowd_privacy::{Trust, certify, format_epsilon};
 use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Stage};
 
 fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f64) -> Mechanism {
@@ -45,7 +45,7 @@ fn it_names_its_mechanism_and_its_assumptions() {
         &format!("Certificate for mechanism {}", mechanism.hash())[..],
         "(a) whoever reads the wire",
         "(b) whoever reads the shuffler's releases, and (c)",
-        &shown(certificate.epsilon_central()),
+        &format_epsilon(certificate.epsilon_central()),
         "all 2 reports of one person",
         "does not collude",
     ] {
@@ -77,9 +77,9 @@ fn participations_cost_and_in_one_batch_they_cost_more() {
 
 #[test]
 fn printed_numbers_are_rounded_up() {
-    assert_eq!(shown(0.123_401), "0.1235");
-    assert_eq!(shown(0.1234), "0.1234");
-    assert_eq!(shown(2.0 + 1e-12), "2.0001");
+    assert_eq!(format_epsilon(0.123_401), "0.1235");
+    assert_eq!(format_epsilon(0.1234), "0.1234");
+    assert_eq!(format_epsilon(2.0 + 1e-12), "2.0001");
 }
 
 /// Two laws composed can exceed both of them composed with themselves: one report in a batch of one (c = 0.0488) and one in a batch of 1000 (c = 0.5) have an

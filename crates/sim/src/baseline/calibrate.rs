@@ -1,4 +1,4 @@
-//! The least noise that is certified for an epsilon, and the noise that the rivals' papers print.
+//! The least noise that is certified for an epsilon, and the noise that the baselines' papers print.
 
 use incrowd_privacy::{
     PrivacyError,
@@ -87,7 +87,7 @@ fn least_noise(
     epsilon: f64,
     (low, high): (f64, f64),
     tolerance: f64,
-    rival: &'static str,
+    baseline: &'static str,
 ) -> Result<Baseline, BaselineError> {
     let enough = |noise: f64| -> Result<bool, BaselineError> {
         Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon))
@@ -97,7 +97,7 @@ fn least_noise(
     }
     if !enough(high)? {
         let most = "the largest noise_std";
-        return Err(BaselineError::EpsilonCentralTooSmall { epsilon, rival, most });
+        return Err(BaselineError::EpsilonCentralTooSmall { epsilon, baseline, most });
     }
     let ends = Ends { holds: high, fails: low };
     Ok(with(try_bisect(ends, geometric(tolerance), enough)?.holds))
@@ -138,7 +138,7 @@ pub fn shuffled_binomial(
         if enough == most {
             return Err(BaselineError::EpsilonCentralTooSmall {
                 epsilon: epsilon_central,
-                rival: "shuffled-binomial",
+                baseline: "shuffled-binomial",
                 most: "2^34 coins in a batch",
             });
         }

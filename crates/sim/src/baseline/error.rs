@@ -22,12 +22,12 @@ pub enum BaselineError {
     #[error("coins is {0}, must be from 1 to 4294967295")]
     Coins(f64),
     /// A central epsilon that no amount of noise within range is certified for.
-    #[error("central epsilon {epsilon} cannot be certified for {rival}: {most} is not enough")]
+    #[error("central epsilon {epsilon} cannot be certified for {baseline}: {most} is not enough")]
     EpsilonCentralTooSmall {
         /// The epsilon asked for.
         epsilon: f64,
         /// The kind of mechanism.
-        rival: &'static str,
+        baseline: &'static str,
         /// The largest amount of noise.
         most: &'static str,
     },

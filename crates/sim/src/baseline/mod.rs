@@ -4,7 +4,7 @@
 //! coordinates, and another datum in its place moves v by at most sqrt(4.5) (2 for d = 1). One person is in one leaf, sends one report, is in one batch.
 //!
 //! # Privacy
-//! These are rivals in a simulation, not a product. The certificates are about Gaussians over the real numbers; Gaussians computed in floats can reveal
+//! These are baselines in a simulation, not a product. The certificates are about Gaussians over the real numbers; Gaussians computed in floats can reveal
 //! which inputs are possible at all from the last digits of a release (Mironov 2012, *On significance of the least significant bits for differential
 //! privacy*). The binomial mechanism is about integers and does not have this gap.
 
@@ -30,7 +30,7 @@ const MOST_LEVELS: u32 = 100_000;
 /// Smallest and largest standard deviation of Gaussian noise.
 const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
 
-/// What a rival adds to people's data. The numbers are not checked here: [`certify`] refuses what makes no sense.
+/// What a baseline adds to people's data. The numbers are not checked here: [`certify`] refuses what makes no sense.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Baseline {
@@ -226,7 +226,7 @@ fn check_noise(noise_std: f64) -> Result<(), BaselineError> {
     }
 }
 
-/// What a rival's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the hash of the mechanism it is about.
+/// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the hash of the mechanism it is about.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BaselineCertificate {
     mechanism: MechanismHash,
@@ -263,7 +263,7 @@ impl BaselineCertificate {
     }
 }
 
-/// The certificate of a rival's mechanism.
+/// The certificate of a baseline's mechanism.
 ///
 /// # Privacy
 /// Protects one person who takes part once: all other people may be the worst possible, and other people's data may depend on what was released. A

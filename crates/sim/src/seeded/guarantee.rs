@@ -29,7 +29,7 @@ impl Guarantee {
         Self::new(running.hash(), certified.then_some(epsilons), certificate.delta(), SHUFFLED)
     }
 
-    /// Of a rival's mechanism with its certificate; nothing is promised if the certificate is of another one or proves nothing.
+    /// Of a baseline's mechanism with its certificate; nothing is promised if the certificate is of another one or proves nothing.
     pub fn of_baseline(running: &Baseline, certificate: &BaselineCertificate) -> Self {
         let epsilons = (certificate.epsilon_local(), certificate.epsilon_central());
         let certified =

@@ -1,7 +1,7 @@
 use incrowd_bandit::{Estimate, NoisySums};
 use incrowd_protocol::{LearnerConfig, MechanismHash, Model, coordinates};
 
-use super::{Progress, TrustedServer, crowd::for_each_coordinate, untrusted::model};
+use super::{Progress, TrustedServer, aggregator::for_each_coordinate, untrusted::model};
 
 /// Ridge of the regression without noise.
 const RIDGE: f64 = 1.0;

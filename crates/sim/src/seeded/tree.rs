@@ -3,7 +3,7 @@ use incrowd_protocol::{LearnerConfig, MechanismHash, Model, coordinates};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-use super::{Progress, TrustedServer, crowd::for_each_coordinate, stream, untrusted::model};
+use super::{Progress, TrustedServer, aggregator::for_each_coordinate, stream, untrusted::model};
 
 /// LinUCB on noisy prefix sums from a binary tree.
 ///

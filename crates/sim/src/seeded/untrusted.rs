@@ -1,32 +1,32 @@
 use incrowd_bandit::{Estimate, NoisySums};
 use incrowd_protocol::{LearnerConfig, MechanismHash, Model, ModelParts, Selection};
 
-use super::{Algorithm, Choice, Crowd, Player, Progress, Release};
+use super::{Aggregator, Algorithm, Choice, Player, Progress, Release};
 use crate::SimulationError;
 
 /// People, what protects them, and a server that takes nothing but releases.
 pub struct Untrusted<C> {
     player: Player,
-    crowd: C,
+    aggregator: C,
     server: Server,
 }
 
-impl<C: Crowd> Untrusted<C> {
-    /// Before the first person. Models carry the hash of the crowd's mechanism.
+impl<C: Aggregator> Untrusted<C> {
+    /// Before the first person. Models carry the hash of the aggregator's mechanism.
     pub fn new(
-        crowd: C,
+        aggregator: C,
         mechanism: MechanismHash,
         learner: LearnerConfig,
         selection: Selection,
         seed: u64,
     ) -> Self {
-        let player = Player::new(crowd.dimension(), selection, seed);
-        let server = Server::new(crowd.dimension(), mechanism, learner);
-        Self { player, crowd, server }
+        let player = Player::new(aggregator.dimension(), selection, seed);
+        let server = Server::new(aggregator.dimension(), mechanism, learner);
+        Self { player, aggregator, server }
     }
 }
 
-impl<C: Crowd> Algorithm for Untrusted<C> {
+impl<C: Aggregator> Algorithm for Untrusted<C> {
     fn dimension(&self) -> Option<usize> {
         Some(self.player.dimension)
     }
@@ -36,7 +36,7 @@ impl<C: Crowd> Algorithm for Untrusted<C> {
     }
 
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        if let Some(release) = self.crowd.add(context, reward) {
+        if let Some(release) = self.aggregator.add(context, reward) {
             self.player.take(self.server.absorb(&release));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The rivals: their noise is what they say it is, and nobody sees more than they may.
+//! The baselines: their noise is what they say it is, and nobody sees more than they may.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use incrowd_protocol::{
     FlipProbability, Law, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
 };
 use incrowd_sim::{
-    Algorithm, BinomialCrowd, Choice, Crowd, GaussianCrowd, GaussianNoise, Guarantee, LinUcb,
-    Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
+    Aggregator, Algorithm, BinomialAggregator, Choice, GaussianAggregator, GaussianNoise,
+    Guarantee, LinUcb, Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
     baseline::{self, Baseline},
 };
 
@@ -23,12 +23,12 @@ fn truth() -> Vec<f64> {
     moment.chain((0..3).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]))).collect()
 }
 
-fn releases(mut crowd: impl Crowd) -> Vec<Release> {
-    (0..BATCH * BATCHES).filter_map(|_| crowd.add(&X, REWARD)).collect()
+fn releases(mut aggregator: impl Aggregator) -> Vec<Release> {
+    (0..BATCH * BATCHES).filter_map(|_| aggregator.add(&X, REWARD)).collect()
 }
 
 /// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7 standard errors with probability below 1e-11; a
-/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 3 crowds: false alarms below 1e-9. A crowd that forgets to subtract the coins' mean, or
+/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 3 aggregators: false alarms below 1e-9. An aggregator that forgets to subtract the coins' mean, or
 /// to scale by the levels, is off by far more; one person more or less in a batch is 2%, 20 standard errors.
 fn check(releases: &[Release], rounding: f64) {
     assert_eq!(releases.len(), BATCHES as usize);
@@ -50,17 +50,17 @@ fn check(releases: &[Release], rounding: f64) {
 
 #[test]
 fn crowds_release_unbiased_sums_with_the_stated_noise() {
-    let noisy = |noise| releases(GaussianCrowd::new(3, vec![BATCH], noise, 1));
+    let noisy = |noise| releases(GaussianAggregator::new(3, vec![BATCH], noise, 1));
     check(&noisy(GaussianNoise::PerPerson(0.4)), 0.0);
     check(&noisy(GaussianNoise::PerBatch(3.0)), 0.0);
     let rounding = f64::from(BATCH) / 14f64.powi(2);
-    check(&releases(BinomialCrowd::new(3, BATCH, (14, 3), 1)), rounding);
+    check(&releases(BinomialAggregator::new(3, BATCH, (14, 3), 1)), rounding);
 }
 
 #[test]
 fn batches_have_their_sizes_and_the_last_is_repeated() {
-    let mut crowd = GaussianCrowd::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
-    let releases: Vec<u32> = (1..=11).filter(|_| crowd.add(&X, REWARD).is_some()).collect();
+    let mut aggregator = GaussianAggregator::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
+    let releases: Vec<u32> = (1..=11).filter(|_| aggregator.add(&X, REWARD).is_some()).collect();
     assert_eq!(releases, [2, 5, 8, 11]);
 }
 
@@ -68,8 +68,8 @@ fn batches_have_their_sizes_and_the_last_is_repeated() {
 fn long_contexts_are_cut_to_the_ball() {
     let long = X.map(|x| 100.0 * x);
     let norm = X.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let mut crowd = GaussianCrowd::new(3, vec![1], GaussianNoise::PerPerson(0.0), 1);
-    let release = crowd.add(&long, 7.0).unwrap();
+    let mut aggregator = GaussianAggregator::new(3, vec![1], GaussianNoise::PerPerson(0.0), 1);
+    let release = aggregator.add(&long, 7.0).unwrap();
     for (k, x) in X.iter().enumerate() {
         assert!((release.sums()[k] - x / norm).abs() < 1e-12, "reward 7 counts as 1");
     }

@@ -1,4 +1,4 @@
-//! The rivals' certificates: against independent values, against exact divergences, and against what they must never be below.
+//! The baselines' certificates: against independent values, against exact divergences, and against what they must never be below.
 
 use incrowd_privacy::PrivacyError;
 use incrowd_protocol::{BatchSize, Dimension, UnitError};

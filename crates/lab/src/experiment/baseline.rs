@@ -1,4 +1,4 @@
-//! Rivals: the least certified noise, and the batches with the least predicted regret.
+//! Baselines: the least certified noise, and the batches with the least predicted regret.
 
 use std::iter;
 
@@ -11,7 +11,8 @@ use super::{
     prepare::{Kind, Preparation},
 };
 use incrowd_sim::{
-    Algorithm, BinomialCrowd, GaussianCrowd, GaussianNoise, Guarantee, Tree, Trusted, Untrusted,
+    Algorithm, BinomialAggregator, GaussianAggregator, GaussianNoise, Guarantee, Tree, Trusted,
+    Untrusted,
     baseline::{self, Baseline, BaselineError},
 };
 
@@ -21,7 +22,7 @@ const LOCAL_INTERVAL: u32 = 100;
 /// Noise of a tuned variant, as a share of what its guarantee needs.
 const TUNED_NOISE: f64 = 0.1;
 
-/// A run of a rival's mechanism, with batches of these sizes where it has none of its own.
+/// A run of a baseline's mechanism, with batches of these sizes where it has none of its own.
 pub(super) fn start_baseline(
     baseline: &Baseline,
     sizes: &[u32],
@@ -37,28 +38,28 @@ pub(super) fn start_baseline(
         }
         Baseline::GaussianBatches { noise_std, .. } => {
             let noise = GaussianNoise::PerBatch(noise_std);
-            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
+            let aggregator = GaussianAggregator::new(d, sizes.to_vec(), noise, seed);
+            Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::LocalGaussian { noise_std, .. } => {
             let noise = GaussianNoise::PerPerson(noise_std);
-            let crowd = GaussianCrowd::new(d, sizes.to_vec(), noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
+            let aggregator = GaussianAggregator::new(d, sizes.to_vec(), noise, seed);
+            Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::ShuffledGaussian { batch_size, noise_std, .. } => {
             let noise = GaussianNoise::PerPerson(noise_std);
-            let crowd = GaussianCrowd::new(d, vec![batch_size], noise, seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
+            let aggregator = GaussianAggregator::new(d, vec![batch_size], noise, seed);
+            Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::ShuffledBinomial { batch_size, levels, coins, .. } => {
-            let crowd = BinomialCrowd::new(d, batch_size, (levels, coins), seed);
-            Box::new(Untrusted::new(crowd, hash, learner, selection, seed))
+            let aggregator = BinomialAggregator::new(d, batch_size, (levels, coins), seed);
+            Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
     }
 }
 
 impl Preparation<'_> {
-    /// A rival: the least certified noise, and the batches with the least predicted regret.
+    /// A baseline: the least certified noise, and the batches with the least predicted regret.
     pub fn baseline(&self) -> Result<Prepared, ExperimentError> {
         use AlgorithmName as Name;
         let epsilon = self.epsilon()?;

@@ -1,6 +1,6 @@
 //! What stands between people and a server nobody trusts.
 //!
-//! Noise that many people add, each a little, is drawn once for all of them where the law of the sum is the same: nothing but the sum leaves a crowd.
+//! Noise that many people add, each a little, is drawn once for all of them where the law of the sum is the same: nothing but the sum leaves an aggregator.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
@@ -8,7 +8,7 @@ use rand_distr::{Binomial, Distribution, StandardNormal};
 
 use super::stream;
 
-/// Noisy sums of r u and tril(u u') over some people, u = x/L. Only a crowd makes one.
+/// Noisy sums of r u and tril(u u') over some people, u = x/L. Only an aggregator makes one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
     sums: Vec<f64>,
@@ -28,7 +28,7 @@ impl Release {
 }
 
 /// People whose data leave only as noisy sums.
-pub trait Crowd {
+pub trait Aggregator {
     /// Number of features (d).
     fn dimension(&self) -> usize;
 
@@ -64,7 +64,7 @@ pub enum GaussianNoise {
 }
 
 /// Sums with Gaussian noise.
-pub struct GaussianCrowd {
+pub struct GaussianAggregator {
     dimension: usize,
     /// Sizes of the batches; the last one is repeated.
     sizes: Vec<u32>,
@@ -75,7 +75,7 @@ pub struct GaussianCrowd {
     rng: ChaCha8Rng,
 }
 
-impl GaussianCrowd {
+impl GaussianAggregator {
     /// The server hears of batches of `sizes` people, the last of which is repeated.
     pub fn new(dimension: usize, sizes: Vec<u32>, noise: GaussianNoise, seed: u64) -> Self {
         let sums = vec![0.0; incrowd_protocol::coordinates(dimension)];
@@ -88,7 +88,7 @@ impl GaussianCrowd {
     }
 }
 
-impl Crowd for GaussianCrowd {
+impl Aggregator for GaussianAggregator {
     fn dimension(&self) -> usize {
         self.dimension
     }
@@ -117,7 +117,7 @@ impl Crowd for GaussianCrowd {
 }
 
 /// Everyone rounds their data to a grid and adds coins (Chowdhury, Zhou 2022, SDP-Vec, after Cheu et al. 2021).
-pub struct BinomialCrowd {
+pub struct BinomialAggregator {
     dimension: usize,
     batch_size: u32,
     /// g.
@@ -131,7 +131,7 @@ pub struct BinomialCrowd {
     rng: ChaCha8Rng,
 }
 
-impl BinomialCrowd {
+impl BinomialAggregator {
     /// Every person rounds to one of `levels` steps and adds `coins` coins to each coordinate, each 1 with probability 1/4.
     pub fn new(dimension: usize, batch_size: u32, (levels, coins): (u32, u32), seed: u64) -> Self {
         // A coin has variance 3/16, random rounding at most 1/4, in units of 2/levels.
@@ -151,7 +151,7 @@ impl BinomialCrowd {
     }
 }
 
-impl Crowd for BinomialCrowd {
+impl Aggregator for BinomialAggregator {
     fn dimension(&self) -> usize {
         self.dimension
     }
