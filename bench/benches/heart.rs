@@ -1,4 +1,5 @@
-//! Device, shuffler and bandit against limits measured in the same run: `cargo bench -p incrowd-bench`.
+//! Device, shuffler and bandit against limits measured in the same run: `cargo bench -p
+//! incrowd-bench`.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -37,8 +38,8 @@ fn context(dimension: usize) -> Vec<f64> {
     (0..dimension).map(|i| if i % 3 == 0 { -0.9 } else { 0.7 } / norm).collect()
 }
 
-/// The same job done naively: for each entry of (r x, lower triangle of x x') one double drawn and compared with 1/2 + c v/2, without a branch and
-/// without looking whether the input is valid.
+/// The same job done naively: for each entry of (r x, lower triangle of x x') one double drawn and
+/// compared with 1/2 + c v/2, without a branch and without looking whether the input is valid.
 fn naive<R: Rng>(x: &[f64], reward: f64, keep: f64, counts: &mut [u16], rng: &mut R) {
     let mut coin = |value: f64| {
         let uniform = (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64);

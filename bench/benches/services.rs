@@ -1,4 +1,5 @@
-//! The services against what the machine allows: a bare axum handler, HPKE opening alone, fixed goals. `bench/README.md` has a run.
+//! The services against what the machine allows: a bare axum handler, HPKE opening alone, fixed
+//! goals. `bench/README.md` has a run.
 //!
 //! Servers are processes of their own (this program again), peers take turns, figures are medians
 //! of five. Load comes from prepared bytes over bare sockets: any HTTP client would be slower than
@@ -256,7 +257,8 @@ fn bulk(reports: &[Vec<u8>]) -> Vec<u8> {
     body
 }
 
-/// Requests a second over all connections, each of which sends its own requests one after the other, round and round if `again`.
+/// Requests a second over all connections, each of which sends its own requests one after the
+/// other, round and round if `again`.
 fn rate(address: SocketAddr, requests: &Arc<Vec<Vec<Vec<u8>>>>, again: bool, expected: u16) -> f64 {
     runtime().block_on(async {
         let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -448,7 +450,8 @@ fn opening(task: &TaskId) -> f64 {
     2.0 * f64::from(number) / started.elapsed().as_secs_f64()
 }
 
-/// Ten million reports in bulk: once with all ids in the grace window, once in batches that come and go.
+/// Ten million reports in bulk: once with all ids in the grace window, once in batches that come
+/// and go.
 fn soak(total: usize) {
     let folder = tempfile::tempdir().unwrap();
     println!("every id in the grace window");

@@ -1,7 +1,9 @@
-//! Rounds of the simulator, against the limit of their arithmetic and against themselves: `cargo bench -p incrowd-bench --bench simulator`.
+//! Rounds of the simulator, against the limit of their arithmetic and against themselves: `cargo
+//! bench -p incrowd-bench --bench simulator`.
 //!
 //! - `-- --people 100000000` is one long run, with its time per round and its memory.
-//! - `-- --contexts FILE` plays people that `bench/peers.py` wrote, and prints seconds for it to read.
+//! - `-- --contexts FILE` plays people that `bench/peers.py` wrote, and prints seconds for it to
+//!   read.
 
 use std::{
     env, fs,
@@ -80,7 +82,8 @@ struct Table {
 }
 
 impl Table {
-    /// Doubles, little-endian, person after person: the rows of the arms, then the rewards of the arms.
+    /// Doubles, little-endian, person after person: the rows of the arms, then the rewards of the
+    /// arms.
     fn read(file: &str) -> Self {
         let bytes = fs::read(file).unwrap();
         let doubles: Vec<f64> =
@@ -169,8 +172,9 @@ fn long_runs() {
     }
 }
 
-/// The same two runs, one after the other and side by side. On a busy machine the clock says little; that a run takes no more processor time beside another
-/// one than alone says what two free cores would give.
+/// The same two runs, one after the other and side by side. On a busy machine the clock says
+/// little; that a run takes no more processor time beside another one than alone says what two free
+/// cores would give.
 fn threads() {
     const PEOPLE: u64 = 1_000_000;
     let run = |seed| seconds(|| simulation(5, 1, seed).run(PEOPLE).unwrap());

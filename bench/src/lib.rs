@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-/// Best time of one call, in nanoseconds, of each contestant: they take turns, so that a slow moment of the machine hits all of them.
+/// Best time of one call, in nanoseconds, of each contestant: they take turns, so that a slow
+/// moment of the machine hits all of them.
 pub fn race<const N: usize>(calls: u32, contestants: [&mut dyn FnMut(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     let mut contestants = contestants;
@@ -26,7 +27,8 @@ pub fn line(what: &str, nanoseconds: f64, peer: &str, peer_nanoseconds: f64, goa
     );
 }
 
-/// The limit of a choice: theta'x and the squares of W x with a triangular W for all arms, and nothing else.
+/// The limit of a choice: theta'x and the squares of W x with a triangular W for all arms, and
+/// nothing else.
 pub fn bare_products(theta: &[f64], factor: &[f64], arms: &[f64], scores: &mut [f64]) {
     let d = theta.len();
     let dot = |a: &[f64], b: &[f64]| {

@@ -23,15 +23,16 @@ struct Counted {
     counted_in: u32,
 }
 
-/// A byte for the mechanism, then reports: two bytes say what to do with the next one. See [`next_report`].
+/// A byte for the mechanism, then reports: two bytes say what to do with the next one. See
+/// [`next_report`].
 pub fn batch(data: &[u8]) {
     let Some((&first, mut rest)) = data.split_first() else { return };
     let mechanism = small(&MECHANISMS[usize::from(first & 15) % MECHANISMS.len()], first >> 4);
     run(mechanism, &mut rest);
 }
 
-/// Entries of a shuffler's log, each a byte for its kind, one for its round, and its bytes with their length (u16) in front. The batch goes on
-/// from there until it is full.
+/// Entries of a shuffler's log, each a byte for its kind, one for its round, and its bytes with
+/// their length (u16) in front. The batch goes on from there until it is full.
 pub fn snapshot(mut data: &[u8]) {
     let mechanism = Arc::new(TASK.mechanism().clone());
     let mut batch = Batch::new(mechanism.clone());
@@ -100,7 +101,8 @@ fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[u64]) {
     }
 }
 
-/// Feeds a batch of this mechanism and checks every outcome; it is written down and resumed where the input says so.
+/// Feeds a batch of this mechanism and checks every outcome; it is written down and resumed where
+/// the input says so.
 fn run(mechanism: Arc<Mechanism>, rest: &mut &[u8]) {
     let mut batch = Batch::new(mechanism.clone());
     let mut model = Model { mechanism, counted: Vec::new(), released: 0 };
@@ -121,7 +123,8 @@ fn run(mechanism: Arc<Mechanism>, rest: &mut &[u8]) {
     }
 }
 
-/// The same law with batches of one to four reports and some grace, so that an input can fill several.
+/// The same law with batches of one to four reports and some grace, so that an input can fill
+/// several.
 fn small(mechanism: &Mechanism, choice: u8) -> Arc<Mechanism> {
     let mut config = incrowd_protocol::MechanismConfig::from(mechanism.clone());
     config.grace = u32::from(choice & 3);
@@ -131,8 +134,9 @@ fn small(mechanism: &Mechanism, choice: u8) -> Arc<Mechanism> {
     Arc::new(config.check().expect("a valid mechanism"))
 }
 
-/// The bytes to send next: bits 0 to 1 of the first byte say how (as they come; put right; sent before; sent before and changed), bits 2 to 3
-/// how many rounds before the current one (3: one after it), the second byte how long or which.
+/// The bytes to send next: bits 0 to 1 of the first byte say how (as they come; put right; sent
+/// before; sent before and changed), bits 2 to 3 how many rounds before the current one (3: one
+/// after it), the second byte how long or which.
 fn next_report(
     rest: &mut &[u8],
     mechanism: &Mechanism,
@@ -273,7 +277,8 @@ mod tests {
                 let bytes = if kind == 2 {
                     [vec![1], vec![below(256) as u8; 16]].concat()
                 } else {
-                    // Five sums of no more than the reports: as many bits each as the largest needs.
+                    // Five sums of no more than the reports: as many bits each as the largest
+                    // needs.
                     let sums = [(); 5].map(|()| u64::from(below(count + 1)));
                     let width = 64 - sums.iter().fold(0, |all, sum| all | sum).leading_zeros();
                     let packed = sums.iter().rev().fold(0, |packed, sum| packed << width | sum);

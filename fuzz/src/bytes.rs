@@ -14,8 +14,8 @@ use crate::known::{ENVELOPE, MECHANISMS, TASK, all};
 
 const HEADER: usize = 29;
 
-/// A byte that names the mechanism, and a report. With the byte's top bit the version and the hash are put right, so that
-/// the rest gets its turn.
+/// A byte that names the mechanism, and a report. With the byte's top bit the version and the hash
+/// are put right, so that the rest gets its turn.
 pub fn report(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else { return };
     let mechanism = &MECHANISMS[usize::from(first & 127) % MECHANISMS.len()];
@@ -37,7 +37,8 @@ pub fn bulk(data: &[u8]) {
         }
         Err(error) => {
             assert!(matches!(error, ProtocolError::Bulk | ProtocolError::BulkLimit));
-            // With one byte less or more of zeros behind it is another body, and still none that panics.
+            // With one byte less or more of zeros behind it is another body, and still none that
+            // panics.
             let _ = split_reports(&data[..data.len() - 1]);
             let _ = split_reports(&[data, &[0]].concat());
         }
@@ -144,7 +145,8 @@ fn seal_and_change(bytes: &[u8]) {
     assert!(SECRET.open(&task, &sealed[..kept]).is_err(), "{kept} bytes kept");
 }
 
-/// Even first byte: the text of a signature of the first good document. Odd: key, signature and body as bytes.
+/// Even first byte: the text of a signature of the first good document. Odd: key, signature and
+/// body as bytes.
 pub fn signature(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else { return };
     let kinds = [Document::Notice, Document::Round, Document::Release, Document::Model];

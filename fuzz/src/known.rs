@@ -8,7 +8,8 @@ use std::{
 use incrowd_protocol::{Mechanism, Task, TaskConfig};
 use serde_json::Value;
 
-/// The mechanisms of `reports.json` in the order in which they first appear: an input's first byte says which one is meant.
+/// The mechanisms of `reports.json` in the order in which they first appear: an input's first byte
+/// says which one is meant.
 pub static MECHANISMS: LazyLock<Vec<Arc<Mechanism>>> = LazyLock::new(|| {
     let mut all: Vec<Arc<Mechanism>> = Vec::new();
     for case in cases(include_str!("../../vectors/v1/reports.json")) {

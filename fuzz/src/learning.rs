@@ -53,7 +53,8 @@ pub fn features(data: &[u8]) {
     assert!(bound > 0.0 && bound.is_finite());
     let made = map.features(&context, &action);
     assert_eq!(made.x.len(), map.dimension());
-    // In units of L, so that no square overflows; not for an L so small that its root has no room for rounding.
+    // In units of L, so that no square overflows; not for an L so small that its root has no room
+    // for rounding.
     if bound > 1e-300 {
         let norm = made.x.iter().map(|x| (x / bound) * (x / bound)).sum::<f64>().sqrt();
         assert!(norm <= 1.0 + 1e-9, "{norm}");

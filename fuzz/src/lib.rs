@@ -1,4 +1,5 @@
-//! What the fuzz targets do. Each function feeds arbitrary bytes to one decoder and checks what must hold of everything it accepts.
+//! What the fuzz targets do. Each function feeds arbitrary bytes to one decoder and checks what
+//! must hold of everything it accepts.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -28,8 +29,9 @@ enum Unknown {
     NoFields,
 }
 
-/// Reads JSON, and checks that what was accepted is written and read back as the same value, twice to the same text; that nothing that the
-/// input says is lost; and what becomes of fields that are too many or missing.
+/// Reads JSON, and checks that what was accepted is written and read back as the same value, twice
+/// to the same text; that nothing that the input says is lost; and what becomes of fields that are
+/// too many or missing.
 fn json<T>(data: &[u8], unknown: Unknown) -> Option<T>
 where
     T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug,
@@ -81,7 +83,8 @@ const OPTIONAL: [&str; 11] = [
     "interactions",
 ];
 
-/// JSON pointers to the objects of a value, the outermost first; of a list, to the first and the last.
+/// JSON pointers to the objects of a value, the outermost first; of a list, to the first and the
+/// last.
 fn objects(value: &Value) -> impl Iterator<Item = String> {
     fn visit(value: &Value, place: &str, found: &mut Vec<String>) {
         if let Value::Object(fields) = value {
@@ -99,8 +102,8 @@ fn objects(value: &Value) -> impl Iterator<Item = String> {
     found.into_iter()
 }
 
-/// Whether `kept` has everything that `said` has. Defaults may have been added, numbers written in another way, and a struct may have been
-/// given as the list of its fields.
+/// Whether `kept` has everything that `said` has. Defaults may have been added, numbers written in
+/// another way, and a struct may have been given as the list of its fields.
 fn covers(kept: &Value, said: &Value) -> bool {
     match (kept, said) {
         (Value::Object(kept), Value::Object(said)) => {

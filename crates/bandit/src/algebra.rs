@@ -1,5 +1,6 @@
-//! The little linear algebra a model needs, in a fixed order of operations (only +, -, *, / and square roots), so that every machine gets the same bits.
-//! Symmetric and lower triangular matrices are packed row by row.
+//! The little linear algebra a model needs, in a fixed order of operations (only +, -, *, / and
+//! square roots), so that every machine gets the same bits. Symmetric and lower triangular matrices
+//! are packed row by row.
 
 use incrowd_protocol::triangle;
 
@@ -27,7 +28,8 @@ pub(crate) fn invert_lower(factor: &[f64], dimension: usize) -> Vec<f64> {
     let mut sums = vec![0.0; dimension];
     for i in 0..dimension {
         let row = &factor[triangle(i)..triangle(i + 1)];
-        // Row i of the inverse is -(row i of C without its diagonal) times the rows above, over the diagonal.
+        // Row i of the inverse is -(row i of C without its diagonal) times the rows above, over the
+        // diagonal.
         sums[..i].fill(0.0);
         for (k, &entry) in row[..i].iter().enumerate() {
             for (sum, value) in sums.iter_mut().zip(&inverse[triangle(k)..triangle(k + 1)]) {
@@ -55,7 +57,8 @@ pub(crate) fn solve(inverse: &[f64], right: &[f64]) -> Vec<f64> {
     solution
 }
 
-/// Smallest eigenvalue of a symmetric matrix: Householder to tridiagonal form, then bisection with Sturm counts.
+/// Smallest eigenvalue of a symmetric matrix: Householder to tridiagonal form, then bisection with
+/// Sturm counts.
 pub(crate) fn smallest_eigenvalue(matrix: &[f64], dimension: usize) -> f64 {
     let (diagonal, beside) = tridiagonal(matrix, dimension);
     let mut low = f64::INFINITY;
@@ -66,7 +69,8 @@ pub(crate) fn smallest_eigenvalue(matrix: &[f64], dimension: usize) -> f64 {
         low = low.min(diagonal[i] - left - right);
         high = high.min(diagonal[i]);
     }
-    // lmin is in [low, high]: Gershgorin, and no eigenvalue exceeds the smallest diagonal entry from below.
+    // lmin is in [low, high]: Gershgorin, and no eigenvalue exceeds the smallest diagonal entry
+    // from below.
     loop {
         let middle = low + (high - low) / 2.0;
         // Neighbouring floats, or not numbers at all.
@@ -81,7 +85,8 @@ pub(crate) fn smallest_eigenvalue(matrix: &[f64], dimension: usize) -> f64 {
     }
 }
 
-/// Whether the tridiagonal matrix minus `shift` is not positive definite: a pivot of its LDL' decomposition is negative.
+/// Whether the tridiagonal matrix minus `shift` is not positive definite: a pivot of its LDL'
+/// decomposition is negative.
 fn has_eigenvalue_below(diagonal: &[f64], beside: &[f64], shift: f64) -> bool {
     let mut pivot = diagonal[0] - shift;
     for i in 1..diagonal.len() {

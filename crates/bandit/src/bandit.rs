@@ -57,7 +57,8 @@ impl Bandit {
         &self.statistics
     }
 
-    /// Takes the next round's release; gives the new model when the update rule asks for one and V is positive definite.
+    /// Takes the next round's release; gives the new model when the update rule asks for one and V
+    /// is positive definite.
     ///
     /// # Reference
     /// Garcelon et al. 2021, Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its appendix.
@@ -101,7 +102,8 @@ impl Bandit {
         Some(model)
     }
 
-    /// Estimate and confidence after the releases so far; none before the first one, or if V is not positive definite in floats.
+    /// Estimate and confidence after the releases so far; none before the first one, or if V is not
+    /// positive definite in floats.
     pub fn estimate(&self) -> Option<Estimate> {
         let mechanism = self.task.mechanism();
         let releases = self.statistics.round;

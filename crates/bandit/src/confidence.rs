@@ -10,7 +10,8 @@ const TRACY_WIDOM: f64 = 0.9793;
 /// 95% quantile of the standard normal law.
 const NORMAL: f64 = 1.6449;
 
-/// Sizes behind a model's confidence: with them, ||theta - theta*||_V <= `confidence_width`, as far as the mode promises.
+/// Sizes behind a model's confidence: with them, ||theta - theta*||_V <= `confidence_width`, as far
+/// as the mode promises.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ellipsoid {
     /// nu: size of the Gram matrix's noise.
@@ -117,7 +118,8 @@ impl Setting<'_> {
 }
 
 impl Sizes {
-    /// From the law of the noise: `stds` are the standard deviations of an entry of the moment and of an off-diagonal entry of the Gram matrix.
+    /// From the law of the noise: `stds` are the standard deviations of an entry of the moment and
+    /// of an off-diagonal entry of the Gram matrix.
     pub fn calibrated(dimension: usize, stds: (f64, f64), exploration: f64) -> Self {
         let (d, (moment, gram)) = (dimension as f64, stds);
         let nu = gram * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
@@ -185,8 +187,8 @@ impl Frame<'_> {
     }
 }
 
-/// The positive root of S^2 z^3 = eta^2 (z + 2 nu), which minimises S sqrt(z + 2 nu) + eta/sqrt(z): Newton's method from above, where it decreases
-/// monotonically.
+/// The positive root of S^2 z^3 = eta^2 (z + 2 nu), which minimises S sqrt(z + 2 nu) + eta/sqrt(z):
+/// Newton's method from above, where it decreases monotonically.
 fn best_floor(parameter_bound: f64, nu: f64, eta: f64) -> f64 {
     let ratio = eta / parameter_bound;
     let square = ratio * ratio;

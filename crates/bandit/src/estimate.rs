@@ -35,8 +35,9 @@ pub struct NoisySums<'a> {
 }
 
 impl Estimate {
-    /// The `calibrated` estimate of this crate's bandit from any noisy sums: the same formulas for every algorithm that is compared with it. None if V is not
-    /// positive definite in floats. In a learner of another mode the width is taken as it is (exploration 1).
+    /// The `calibrated` estimate of this crate's bandit from any noisy sums: the same formulas for
+    /// every algorithm that is compared with it. None if V is not positive definite in floats. In a
+    /// learner of another mode the width is taken as it is (exploration 1).
     pub fn calibrated(learner: &LearnerConfig, sums: &NoisySums) -> Option<Self> {
         let exploration = match learner.confidence {
             Confidence::Calibrated { exploration } => exploration,

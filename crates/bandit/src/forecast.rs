@@ -9,11 +9,12 @@ use crate::{
     statistics::Noise,
 };
 
-/// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly over all directions (the Gram matrix is L^2 t/d times the
-/// identity) and the noise is of its expected size.
+/// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly
+/// over all directions (the Gram matrix is L^2 t/d times the identity) and the noise is of its
+/// expected size.
 ///
-/// The same formulas that size the confidence of real models, in all modes; only the Gram matrix is a guess. For planning, not for a
-/// guarantee.
+/// The same formulas that size the confidence of real models, in all modes; only the Gram matrix is
+/// a guess. For planning, not for a guarantee.
 pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolError> {
     let mechanism = task.mechanism();
     let bound = mechanism.context_bound();
@@ -44,7 +45,8 @@ mod tests {
     use super::*;
     use crate::Bandit;
 
-    /// What does not depend on the data must be the real bandit's, round by round, over a change of the law.
+    /// What does not depend on the data must be the real bandit's, round by round, over a change of
+    /// the law.
     #[test]
     fn noise_sizes_are_those_of_a_real_bandit() {
         let stage = |rounds, size, bits, keep| Stage {

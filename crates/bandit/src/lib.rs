@@ -1,7 +1,8 @@
 //! The bandit server: released sums to Gram matrix and moment, to confidence, to the next model.
 //!
-//! It never sees a report. Everything it does is post-processing of releases, so no privacy guarantee depends on it. It is
-//! deterministic: the same sums in the same order give the bit-identical model on every machine.
+//! It never sees a report. Everything it does is post-processing of releases, so no privacy
+//! guarantee depends on it. It is deterministic: the same sums in the same order give the
+//! bit-identical model on every machine.
 
 mod algebra;
 mod bandit;

@@ -1,8 +1,9 @@
 use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, QUANTISATION, Round, triangle};
 use serde::{Deserialize, Serialize};
 
-/// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be written down and resumed, bit for bit
-/// (with `serde_json`, switch on its feature `float_roundtrip`: by default it may read a float one bit off).
+/// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be
+/// written down and resumed, bit for bit (with `serde_json`, switch on its feature
+/// `float_roundtrip`: by default it may read a float one bit off).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
@@ -61,7 +62,8 @@ impl Statistics {
             && self.published_log_det.is_none_or(f64::is_finite)
     }
 
-    /// Adds a release that has been checked: (2 sum/m - l)/c is an unbiased estimate of the sum of v over the batch.
+    /// Adds a release that has been checked: (2 sum/m - l)/c is an unbiased estimate of the sum of
+    /// v over the batch.
     ///
     /// # Reference
     /// Garcelon et al. 2021, Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
@@ -113,15 +115,18 @@ impl Noise {
     }
 }
 
-/// Upper bound on the variance of one report's debiased coordinate, for L = 1: (1 - c^2 (1 - 1/m))/(m c^2).
+/// Upper bound on the variance of one report's debiased coordinate, for L = 1: (1 - c^2 (1 -
+/// 1/m))/(m c^2).
 ///
-/// Before they are flipped all but one of the m bits are sure, so their coins have variance (1 - c^2)/4; the last one's has at most 1/4.
+/// Before they are flipped all but one of the m bits are sure, so their coins have variance (1 -
+/// c^2)/4; the last one's has at most 1/4.
 pub fn report_variance(bits: u32, keep: f64) -> f64 {
     let (m, square) = (f64::from(bits), keep * keep);
     (1.0 - square * (1.0 - 1.0 / m)) / (m * square)
 }
 
-/// Upper bound on the variance of a debiased sum after `round` releases, in units of L (moment) or L^2 (Gram matrix).
+/// Upper bound on the variance of a debiased sum after `round` releases, in units of L (moment) or
+/// L^2 (Gram matrix).
 pub fn noise_variance(mechanism: &Mechanism, round: u32) -> f64 {
     Noise::after(mechanism, round).variance
 }

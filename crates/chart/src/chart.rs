@@ -22,7 +22,8 @@ const NAME: f64 = 26.0;
 const DETAIL: f64 = 18.0;
 /// Radius of a dot.
 const DOT: f64 = 4.5;
-/// Where our font is missing, others stand in for it in an SVG; the widest common one is this much wider.
+/// Where our font is missing, others stand in for it in an SVG; the widest common one is this much
+/// wider.
 const FONT_SLACK: f64 = 1.3;
 
 /// How a line looks.
@@ -278,8 +279,8 @@ fn stroke(canvas: &mut Canvas, frame: &Frame, series: &Series) {
     }
 }
 
-/// Positions in the given order near the wanted ones, each followed by the room it needs; the first is not above `top`, the end of the last not below
-/// `bottom`.
+/// Positions in the given order near the wanted ones, each followed by the room it needs; the first
+/// is not above `top`, the end of the last not below `bottom`.
 ///
 /// Neighbours that collide form a block, placed where its members' wishes are met on average.
 fn spread(wishes: &[(f64, f64)], (top, bottom): (f64, f64)) -> Vec<f64> {

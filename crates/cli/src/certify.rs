@@ -20,11 +20,12 @@ use crate::Output;
 
 /// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
 ///
-/// The mechanism comes from options (--dimension, --bits, --keep or --flip, --batch-size or --schedule) or from a task file. With --local-epsilon instead, the
-/// generic bound for any randomizer of this local level ('clones') is given.
+/// The mechanism comes from options (--dimension, --bits, --keep or --flip, --batch-size or
+/// --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
+/// randomizer of this local level ('clones') is given.
 ///
-/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size
-/// 10000 --bound clones
+/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --task-file
+/// task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.
@@ -42,7 +43,8 @@ pub struct Arguments {
     /// Reports in a batch (l), at least 1.
     #[arg(long, allow_negative_numbers = true)]
     batch_size: Option<u64>,
-    /// Stages instead of one batch size: rounds x size x bits x keep, separated by commas, such as 10x300x1x0.5,5x1000x1x0.6.
+    /// Stages instead of one batch size: rounds x size x bits x keep, separated by commas, such as
+    /// 10x300x1x0.5,5x1000x1x0.6.
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip", "bits"])]
     schedule: Option<String>,
     /// Delta of the central guarantee, above 0 and below 1.
@@ -63,7 +65,8 @@ pub struct Arguments {
     /// Also print every bound.
     #[arg(long)]
     all: bool,
-    /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket or renyi-worst-others.
+    /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket or
+    /// renyi-worst-others.
     #[arg(long, value_name = "NAME")]
     bound: Option<String>,
     /// How the result is printed.
@@ -224,7 +227,8 @@ struct Row {
     certificate: bool,
 }
 
-/// Every central bound of the stage with the largest central epsilon, the local bounds of one of its reports, and the paper's.
+/// Every central bound of the stage with the largest central epsilon, the local bounds of one of
+/// its reports, and the paper's.
 fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
     let (stage, all) = worst_stage(mechanism)?;
     let Setting { dimension, bits, keep, .. } = Setting::of_stage(mechanism, &stage);

@@ -16,9 +16,10 @@ use crate::{Output, served::Served};
 /// bandit, on free ports of this machine, with an embedded store in a temporary folder.
 ///
 /// Every person sees a few arms with features (1, z)/sqrt 2, z uniform on a sphere, and clicks with
-/// probability 1/2 + <z, w>/2 for a hidden direction w. The device chooses an arm from the published
-/// model and sends one randomized report, sealed to the shuffler. Nobody but the device sees the
-/// features or the click. The exit code is 1 if the regret is above 15% of a random choice's.
+/// probability 1/2 + <z, w>/2 for a hidden direction w. The device chooses an arm from the
+/// published model and sends one randomized report, sealed to the shuffler. Nobody but the device
+/// sees the features or the click. The exit code is 1 if the regret is above 15% of a random
+/// choice's.
 ///
 /// The devices are those of the product: their coins come from the operating system, so the last
 /// digits differ from run to run. `incrowd-lab demo` repeats a run to the last digit.

@@ -34,7 +34,8 @@ enum Command {
     Rotate,
     /// Rotation, step 2, when devices have seen it (after a few minutes): seal to it from now on.
     Activate,
-    /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window later): erase it.
+    /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window
+    /// later): erase it.
     Expire,
     /// Make a token, keep its hash, and print it: it is shown only now.
     Token {

@@ -26,10 +26,13 @@ use crate::{Output, runtime};
 
 /// Send a bounded number of reports to a service, and measure.
 ///
-/// Each report takes the way of a real one: a new device with the operating system's randomness ranks a few random actions with the published model,
-/// randomizes its answer for the published round, seals it and uploads it. The reports are noise to the bandit: do this to a test task only.
+/// Each report takes the way of a real one: a new device with the operating system's randomness
+/// ranks a few random actions with the published model, randomizes its answer for the published
+/// round, seals it and uploads it. The reports are noise to the bandit: do this to a test task
+/// only.
 ///
-/// Example: incrowd load --url http://127.0.0.1:8787 --task ID --token-file device.token --reports 100000 --connections 64
+/// Example: incrowd load --url http://127.0.0.1:8787 --task ID --token-file device.token --reports
+/// 100000 --connections 64
 #[derive(Args)]
 pub struct Arguments {
     /// Base address of the shuffler.
@@ -50,7 +53,8 @@ pub struct Arguments {
     /// Reports in one request, 1 to 4096.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     bulk: u16,
-    /// Reports a second to aim at; as fast as it goes if not given. Latency then counts from when a report was due.
+    /// Reports a second to aim at; as fast as it goes if not given. Latency then counts from when a
+    /// report was due.
     #[arg(long)]
     rate: Option<f64>,
     /// Do not seal (the task must allow plain reports).

@@ -29,8 +29,9 @@ use incrowd_node::Roles;
 
 /// Personalization that hides in the crowd.
 ///
-/// Devices choose their action locally from a published model and send one randomized report; a shuffler releases only sums over full
-/// batches; a bandit turns the sums into the next model. See `docs/design.md`.
+/// Devices choose their action locally from a published model and send one randomized report; a
+/// shuffler releases only sums over full batches; a bandit turns the sums into the next model. See
+/// `docs/design.md`.
 #[derive(Parser)]
 #[command(name = "incrowd", version)]
 struct Arguments {
@@ -42,11 +43,12 @@ struct Arguments {
 enum Command {
     /// Collect releases and publish models.
     ///
-    /// Needs its own keys (`incrowd keys new --role bandit`), a task file that names them (`incrowd task new`) and the token that the shuffler's
-    /// operator made (`incrowd keys token --role bandit`). Its models can be rebuilt from the releases alone.
+    /// Needs its own keys (`incrowd keys new --role bandit`), a task file that names them (`incrowd
+    /// task new`) and the token that the shuffler's operator made (`incrowd keys token --role
+    /// bandit`). Its models can be rebuilt from the releases alone.
     ///
-    /// Example: incrowd bandit --task task.toml --data bandit-data --listen 127.0.0.1:8797 --admin-listen 127.0.0.1:8798 --shuffler-url
-    /// http://127.0.0.1:8787 --token-file bandit.token
+    /// Example: incrowd bandit --task task.toml --data bandit-data --listen 127.0.0.1:8797
+    /// --admin-listen 127.0.0.1:8798 --shuffler-url http://127.0.0.1:8787 --token-file bandit.token
     Bandit(Box<service::Arguments>),
     Certify(certify::Arguments),
     /// Shell completions on stdout.
@@ -58,7 +60,8 @@ enum Command {
     },
     Config(service::ConfigArguments),
     Demo(demo::Arguments),
-    /// Check settings, keys, tokens, tasks, stores and addresses of a service, without changing anything.
+    /// Check settings, keys, tokens, tasks, stores and addresses of a service, without changing
+    /// anything.
     ///
     /// The exit code is 1 if something would keep a service from working.
     ///
@@ -70,15 +73,18 @@ enum Command {
     Relay(relay::Arguments),
     /// Shuffler and bandit in one process: the quickest way to a running service.
     ///
-    /// Makes its own keys and tokens when there are none and prints the tokens once. Takes what `incrowd plan --task-file` wrote. Who reads this
-    /// machine's memory sees both sides: for the full guarantee let two operators run `incrowd shuffler` and `incrowd bandit`.
+    /// Makes its own keys and tokens when there are none and prints the tokens once. Takes what
+    /// `incrowd plan --task-file` wrote. Who reads this machine's memory sees both sides: for the
+    /// full guarantee let two operators run `incrowd shuffler` and `incrowd bandit`.
     ///
-    /// Example: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1 --task-file task.toml && incrowd serve --task task.toml
+    /// Example: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1 --task-file
+    /// task.toml && incrowd serve --task task.toml
     Serve(Box<service::Arguments>),
     /// Take reports and release sums of full batches.
     ///
-    /// Needs its own keys (`incrowd keys new --role shuffler`), a task file that names them (`incrowd task new`) and tokens for its callers (`incrowd keys
-    /// token`). Computes the certificate itself and refuses a task beyond its limits.
+    /// Needs its own keys (`incrowd keys new --role shuffler`), a task file that names them
+    /// (`incrowd task new`) and tokens for its callers (`incrowd keys token`). Computes the
+    /// certificate itself and refuses a task beyond its limits.
     ///
     /// Example: incrowd shuffler --task task.toml --data shuffler-data
     Shuffler(Box<service::Arguments>),

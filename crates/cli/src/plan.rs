@@ -11,11 +11,12 @@ use crate::{Output, plot};
 
 /// From what you know (features, people, how private) to a certified mechanism and what it costs.
 ///
-/// Chooses flip probability, bits and batches so that the certified epsilons keep to your limits and the predicted regret is least. `docs/planning.md`
-/// explains the numbers.
+/// Chooses flip probability, bits and batches so that the certified epsilons keep to your limits
+/// and the predicted regret is least. `docs/planning.md` explains the numbers.
 ///
-/// Examples: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1; incrowd plan --dimension 5 --users-per-day 2000 --days 60 --central-epsilon
-/// 0.5 --latency-days 2 --task-file task.toml
+/// Examples: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1; incrowd plan
+/// --dimension 5 --users-per-day 2000 --days 60 --central-epsilon 0.5 --latency-days 2 --task-file
+/// task.toml
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.
@@ -30,7 +31,8 @@ pub struct Arguments {
     /// Days the task runs.
     #[arg(long, allow_negative_numbers = true)]
     days: Option<f64>,
-    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the cap.
+    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the
+    /// cap.
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     local_epsilon: Option<LocalLimit>,
     /// Most that all releases and models together may tell about one person.

@@ -1,4 +1,5 @@
-//! The figure of `incrowd plan --plot`: central epsilon against batch size, the paper's accounting beside ours.
+//! The figure of `incrowd plan --plot`: central epsilon against batch size, the paper's accounting
+//! beside ours.
 
 use std::{
     error::Error,

@@ -7,17 +7,20 @@ use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, read_token};
 
 use crate::runtime;
 
-/// An Oblivious HTTP relay: carries sealed requests to the shuffler's gateway, so that the shuffler sees this relay's address and no one else's.
+/// An Oblivious HTTP relay: carries sealed requests to the shuffler's gateway, so that the shuffler
+/// sees this relay's address and no one else's.
 ///
 /// It is only worth something when another party than the shuffler's operator runs it.
 ///
-/// Example: incrowd relay --gateway http://127.0.0.1:8787 --token-file relay.token --listen 127.0.0.1:8790
+/// Example: incrowd relay --gateway http://127.0.0.1:8787 --token-file relay.token --listen
+/// 127.0.0.1:8790
 #[derive(Args)]
 pub struct Arguments {
     /// Base address of the shuffler.
     #[arg(long, value_name = "URL")]
     gateway: String,
-    /// File with the token that the shuffler's operator made with `incrowd keys token --role relay`.
+    /// File with the token that the shuffler's operator made with `incrowd keys token --role
+    /// relay`.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
     /// Where devices come; port 0 takes a free one.

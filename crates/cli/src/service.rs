@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::{Output, runtime};
 
-/// Settings of a service. Flags win over variables (INCROWD_LISTEN, INCROWD_LIMITS__EPSILON_LOCAL), which win over the file.
+/// Settings of a service. Flags win over variables (INCROWD_LISTEN, INCROWD_LIMITS__EPSILON_LOCAL),
+/// which win over the file.
 #[derive(Args)]
 pub struct Arguments {
     /// TOML file with settings; `incrowd config show` prints all of them.
@@ -133,7 +134,8 @@ pub struct ConfigArguments {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Every setting with its value, as a service with the same file, environment and flags would have it.
+    /// Every setting with its value, as a service with the same file, environment and flags would
+    /// have it.
     ///
     /// Example: INCROWD_HTTP__BODY_BYTES=65536 incrowd config show --origin --config incrowd.toml
     Show {

@@ -33,7 +33,8 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Complete a planner's file with the public keys of the two roles: the task that both serve and devices pin.
+    /// Complete a planner's file with the public keys of the two roles: the task that both serve
+    /// and devices pin.
     ///
     /// Example: incrowd task new --plan plan.toml --shuffler-key HEX --bandit-key HEX > task.toml
     New {
@@ -64,7 +65,8 @@ enum Command {
         /// The task's id.
         task: TaskId,
     },
-    /// Models, releases or privacy ledger of a task, a JSON object a line, also from a running bandit's store.
+    /// Models, releases or privacy ledger of a task, a JSON object a line, also from a running
+    /// bandit's store.
     Export {
         /// Data folder of the bandit.
         #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
@@ -76,7 +78,8 @@ enum Command {
         #[arg(value_enum)]
         what: Export,
     },
-    /// Copy the stores of a data folder, also while the services run: a consistent state of one moment. Keys and tokens are not copied.
+    /// Copy the stores of a data folder, also while the services run: a consistent state of one
+    /// moment. Keys and tokens are not copied.
     Backup {
         /// Data folder.
         #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
@@ -85,8 +88,8 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         to: PathBuf,
     },
-    /// Put a backup in the place of missing stores. Restore shuffler and bandit from the same backup, or the bandit alone from nothing: it
-    /// collects all releases again.
+    /// Put a backup in the place of missing stores. Restore shuffler and bandit from the same
+    /// backup, or the bandit alone from nothing: it collects all releases again.
     Restore {
         /// Data folder, without stores.
         #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]

@@ -22,7 +22,8 @@ use crate::{
     state::Store,
 };
 
-/// The privacy loss a person agrees to. The device computes the task's own certificate and refuses what is above.
+/// The privacy loss a person agrees to. The device computes the task's own certificate and refuses
+/// what is above.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Of one report, against everyone.
@@ -116,7 +117,8 @@ impl Builder {
         self
     }
 
-    /// Where the device remembers its participation, its last notice and model, and an unfinished upload.
+    /// Where the device remembers its participation, its last notice and model, and an unfinished
+    /// upload.
     ///
     /// # Privacy
     /// Without it they are in memory only: after a restart the device may send a second report for a batch and more than k in all, and the
@@ -198,7 +200,8 @@ impl Builder {
         blocking::Client::start(self)
     }
 
-    /// Fetches and checks the task, and starts to follow its models. Without network the notice in the state file will do.
+    /// Fetches and checks the task, and starts to follow its models. Without network the notice in
+    /// the state file will do.
     ///
     /// # Privacy
     /// Refuses a task that is not the pinned one or not signed by its shuffler, and one whose certificate, computed here, is above the [`Limits`].
@@ -282,7 +285,8 @@ impl Builder {
         Ok(())
     }
 
-    /// The task's notice from the shuffler, or without network the one that was kept; checked either way.
+    /// The task's notice from the shuffler, or without network the one that was kept; checked
+    /// either way.
     async fn notice(
         &self,
         shuffler: &ShufflerApi,

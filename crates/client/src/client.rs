@@ -16,8 +16,9 @@ use crate::{
 
 /// One person's device in one task. Clones are the same device.
 ///
-/// Dropping the last clone stops the background work: a decision that is not reported yet is forgotten, an upload that is not acknowledged goes on at the next
-/// start with the same state file. [`Client::flush`] waits for both.
+/// Dropping the last clone stops the background work: a decision that is not reported yet is
+/// forgotten, an upload that is not acknowledged goes on at the next start with the same state
+/// file. [`Client::flush`] waits for both.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
@@ -81,7 +82,8 @@ impl Client {
         Ok(Decision { action, held_out, problems, deadline, reward })
     }
 
-    /// The best action under the model; without a model, or if it cannot score the actions, the default one.
+    /// The best action under the model; without a model, or if it cannot score the actions, the
+    /// default one.
     fn choose<X: AsRef<[f64]>>(
         &self,
         actions: &[X],
@@ -125,13 +127,15 @@ impl Client {
         self.core.fetch_model(Duration::ZERO).await
     }
 
-    /// Waits until no report is pending or on its way. Without network that takes until there is: use a timeout.
+    /// Waits until no report is pending or on its way. Without network that takes until there is:
+    /// use a timeout.
     pub async fn flush(&self) {
         // The sender lives as long as the client does, so there is no error.
         let _ = self.core.phase.subscribe().wait_for(|phase| *phase != Phase::Busy).await;
     }
 
-    /// Stops the background work and sets the state file free. Dropping does the same, a moment later.
+    /// Stops the background work and sets the state file free. Dropping does the same, a moment
+    /// later.
     pub async fn close(self) {
         let mut background = std::mem::take(&mut *lock(&self.background));
         background.shutdown().await;

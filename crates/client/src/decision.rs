@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::{ClientError, core::lock};
 
-/// What was wrong with the features of a decision. The decision was made and is reported all the same.
+/// What was wrong with the features of a decision. The decision was made and is reported all the
+/// same.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -65,7 +66,8 @@ impl Decision {
 
     /// Gives the reward, from 0 to 1. Until the window is over the last one counts.
     ///
-    /// A reward outside of its range is [taken](ClientError::Input) too: clipped, or, if it is not finite, as a report of pure noise.
+    /// A reward outside of its range is [taken](ClientError::Input) too: clipped, or, if it is not
+    /// finite, as a report of pure noise.
     pub fn reward(&self, reward: f64) -> Result<(), ClientError> {
         if Instant::now() >= self.deadline {
             return Err(ClientError::WindowOver);

@@ -1,4 +1,5 @@
-//! The device over HTTP: fetch the task and its models, rank locally, and send one sealed report at a time.
+//! The device over HTTP: fetch the task and its models, rank locally, and send one sealed report at
+//! a time.
 //!
 //! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`]
 //! takes a reward until its window is over; then, at a moment that was drawn before any reward, the

@@ -27,7 +27,8 @@ pub(crate) struct Pending {
     pub(crate) reward: Arc<Mutex<Option<f64>>>,
 }
 
-/// Reports decisions for as long as the client lives and may report. `open` says that decisions are taken already.
+/// Reports decisions for as long as the client lives and may report. `open` says that decisions are
+/// taken already.
 pub(crate) async fn run(core: Arc<Core>, mut decisions: mpsc::Receiver<Pending>, mut open: bool) {
     loop {
         if !open {
@@ -169,7 +170,8 @@ async fn attempt(core: &Core, upload: &Upload) -> Result<(), ClientError> {
     Ok(sent?)
 }
 
-/// The same report, sealed to the key that the shuffler has now. It has the same id, so it counts once.
+/// The same report, sealed to the key that the shuffler has now. It has the same id, so it counts
+/// once.
 async fn reseal(core: &Core, upload: &Upload, report: &[u8]) -> Result<Upload, ClientError> {
     let notice = core.fetch_notice().await?;
     let again = sealed(core, &notice, upload.id(), upload.round(), report.to_vec())?;

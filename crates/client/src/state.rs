@@ -126,7 +126,8 @@ impl Store {
         self.state.lock().await.clone()
     }
 
-    /// Changes the state. It is in the file when this returns; if it cannot be written, or `change` fails, nothing has changed.
+    /// Changes the state. It is in the file when this returns; if it cannot be written, or `change`
+    /// fails, nothing has changed.
     pub(crate) async fn update<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut State) -> Result<T, ClientError>,

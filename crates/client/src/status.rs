@@ -2,11 +2,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// The last report may still be counted: decisions are not reported until its grace window is over.
+    /// The last report may still be counted: decisions are not reported until its grace window is
+    /// over.
     Waiting,
     /// The next decision will be reported.
     Open,
-    /// A decision's report is pending, being made or being sent. No other decision is reported meanwhile.
+    /// A decision's report is pending, being made or being sent. No other decision is reported
+    /// meanwhile.
     Busy,
     /// All reports of this device are sent, or the task is over. Ranking goes on.
     Done,

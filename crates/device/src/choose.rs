@@ -74,8 +74,9 @@ impl Chooser {
     }
 }
 
-/// The arm with the highest score, or by lot one of the equally good ones. `block` has a row for each feature, and a score has a term with each: one that is
-/// not finite has no finite product with anything, so the score is not finite either.
+/// The arm with the highest score, or by lot one of the equally good ones. `block` has a row for
+/// each feature, and a score has a term with each: one that is not finite has no finite product
+/// with anything, so the score is not finite either.
 fn best<'a, R: Rng>(
     arms: impl IntoIterator<Item = &'a [f64]>,
     block: &mut [Lanes],
@@ -111,7 +112,8 @@ fn best<'a, R: Rng>(
     }
 }
 
-/// Takes the next arms, as many as there are lanes, and tells how many there were. One of another length becomes one that is not finite.
+/// Takes the next arms, as many as there are lanes, and tells how many there were. One of another
+/// length becomes one that is not finite.
 fn fill<'a>(arms: &mut impl Iterator<Item = &'a [f64]>, block: &mut [Lanes]) -> usize {
     for lane in 0..LANES {
         let Some(arm) = arms.next() else {

@@ -37,7 +37,8 @@ impl InputProblem {
     }
 }
 
-/// Writes u = x / L, brought into the unit ball, to `unit`; gives the reward, brought into [0, 1], and the first problem.
+/// Writes u = x / L, brought into the unit ball, to `unit`; gives the reward, brought into [0, 1],
+/// and the first problem.
 pub(crate) fn bound(
     context: &[f64],
     reward: f64,

@@ -5,7 +5,8 @@ use incrowd_protocol::Round;
 /// Coins that are compared at once.
 const LANES: usize = 16;
 
-/// Room for the thresholds of this many coins, filled up to whole lanes with coins that are never tied.
+/// Room for the thresholds of this many coins, filled up to whole lanes with coins that are never
+/// tied.
 pub(crate) fn room_for(coins: usize) -> Vec<u32> {
     vec![u32::MAX; coins.next_multiple_of(LANES)]
 }
@@ -21,8 +22,8 @@ fn compare(thresholds: &[u32; LANES], coins: &mut [u8; LANES]) -> bool {
     tied != 0
 }
 
-/// Turns the first random byte of every coin into the coin, 0 or 1; `rest` gives the other three bytes of a tied one. Both slices are whole
-/// [`LANES`], filled up as [`room_for`] does.
+/// Turns the first random byte of every coin into the coin, 0 or 1; `rest` gives the other three
+/// bytes of a tied one. Both slices are whole [`LANES`], filled up as [`room_for`] does.
 pub(crate) fn toss(thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() -> [u8; 3]) {
     let lanes = coins.as_chunks_mut::<LANES>().0.iter_mut().zip(thresholds.as_chunks().0);
     for (coins, thresholds) in lanes {
@@ -91,7 +92,8 @@ impl Coins {
     fn threshold(&self, tilt: f64) -> u32 {
         let size = self.keep * tilt.abs();
         let size = if size < self.limit { size } else { self.limit };
-        // 3 + size is a double in [3, 4): the 32 bits after its leading one are 2^31 + size 2^31, rounded down.
+        // 3 + size is a double in [3, 4): the 32 bits after its leading one are 2^31 + size 2^31,
+        // rounded down.
         let threshold = ((3.0 + size).to_bits() >> 20) as u32;
         // All ones for a negative tilt: then the threshold is the negative, modulo 2^32.
         let sign = ((tilt.to_bits() >> 32) as i32 >> 31) as u32;

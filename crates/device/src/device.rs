@@ -47,7 +47,8 @@ impl Device {
 }
 
 impl<R: Rng> Device<R> {
-    /// A device whose randomness the caller supplies: for simulations and tests, never for people's data.
+    /// A device whose randomness the caller supplies: for simulations and tests, never for people's
+    /// data.
     #[cfg(feature = "simulation")]
     pub fn simulated(task: Arc<TaskConfig>, rng: R) -> Self {
         Self::with_rng(task, Participation::default(), rng)
@@ -64,7 +65,8 @@ impl<R: Rng> Device<R> {
         self.participation
     }
 
-    /// Index of the arm to play: the best under the task's selection rule, equally good ones by lot, any one before the first model.
+    /// Index of the arm to play: the best under the task's selection rule, equally good ones by
+    /// lot, any one before the first model.
     ///
     /// # Reference
     /// Garcelon et al. 2021, Algorithm 1, step (c): argmax <x, theta> + beta |x|_{V^-1}.
@@ -82,7 +84,8 @@ impl<R: Rng> Device<R> {
         self.chooser.choose(model, self.task.policy().selection(), arms, &mut self.rng)
     }
 
-    /// The report for the features of the arm that was played and its reward, for the published `round`.
+    /// The report for the features of the arm that was played and its reward, for the published
+    /// `round`.
     ///
     /// # Privacy
     /// Invalid values never silence a device: they are brought into their range (or replaced by zero), and the application learns of

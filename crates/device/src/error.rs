@@ -20,8 +20,8 @@ pub enum DeviceError {
     /// A choice among no arms.
     #[error("there must be at least one arm to choose from")]
     NoArms,
-    /// An arm that cannot be scored. The application falls back on its default action and still reports with that action's features,
-    /// which are clipped like any others.
+    /// An arm that cannot be scored. The application falls back on its default action and still
+    /// reports with that action's features, which are clipped like any others.
     #[error("arm {index} must have {dimension} finite entries and a finite score")]
     Arm {
         /// Which arm.

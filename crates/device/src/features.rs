@@ -1,4 +1,5 @@
-//! From an application's named fields to the features x of a context and an action, always within the ball of radius L.
+//! From an application's named fields to the features x of a context and an action, always within
+//! the ball of radius L.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -50,7 +51,8 @@ pub enum FieldKind {
         /// The values it can take.
         values: Vec<String>,
     },
-    /// `buckets` entries, +1 or -1 in the one that the text is hashed to: for texts that cannot be listed.
+    /// `buckets` entries, +1 or -1 in the one that the text is hashed to: for texts that cannot be
+    /// listed.
     Hashed {
         /// Number of entries, 1 to 1000.
         buckets: u32,
@@ -114,7 +116,8 @@ pub enum FeatureMapError {
     Dimension(usize),
 }
 
-/// A field that could not be used as it was. Its block is zero, or its number clipped; the features are valid all the same.
+/// A field that could not be used as it was. Its block is zero, or its number clipped; the features
+/// are valid all the same.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FieldProblem {
@@ -148,7 +151,8 @@ impl FieldProblem {
     }
 }
 
-/// Features of one context and action, and what was wrong with their fields. Printing them for debugging shows no entries.
+/// Features of one context and action, and what was wrong with their fields. Printing them for
+/// debugging shows no entries.
 #[derive(Clone, PartialEq)]
 pub struct Features {
     /// The vector x.
@@ -294,12 +298,14 @@ impl FeatureMap {
         self.config.context_bound
     }
 
-    /// Whether these are the features of a task with this mechanism: same dimension, and no larger norm.
+    /// Whether these are the features of a task with this mechanism: same dimension, and no larger
+    /// norm.
     pub fn fits(&self, mechanism: &Mechanism) -> bool {
         self.dimension == mechanism.dimension() && self.context_bound() <= mechanism.context_bound()
     }
 
-    /// Features of an action in a context. Problems are for the application; the features are valid whatever the fields hold.
+    /// Features of an action in a context. Problems are for the application; the features are valid
+    /// whatever the fields hold.
     ///
     /// # Privacy
     /// A problem names a field, never its value.

@@ -1,10 +1,11 @@
 //! The device: the only home of raw contexts and rewards.
 //!
-//! It turns an application's data into features ([`FeatureMap`]), picks an action from the published model and answers with one
-//! randomized report ([`Device`]). What leaves it is the report and nothing else.
+//! It turns an application's data into features ([`FeatureMap`]), picks an action from the
+//! published model and answers with one randomized report ([`Device`]). What leaves it is the
+//! report and nothing else.
 //!
-//! Randomness comes from the operating system. Passing a generator is possible only with the feature `simulation`, which no
-//! crate that handles people's data enables.
+//! Randomness comes from the operating system. Passing a generator is possible only with the
+//! feature `simulation`, which no crate that handles people's data enables.
 
 mod choose;
 mod clip;

@@ -3,7 +3,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::DeviceError;
 
-/// How often a device has answered: at most one report in any batch, at most k in the life of the task.
+/// How often a device has answered: at most one report in any batch, at most k in the life of the
+/// task.
 ///
 /// # Privacy
 /// The central guarantee is about one report per batch and k in all; it is void for a device that forgets this state, so an application

@@ -6,8 +6,8 @@ use crate::{
     coins::{self, Coins},
 };
 
-/// Context and reward to the counts of one report, for the rounds of one mechanism. It keeps its buffers, so that a report allocates
-/// nothing.
+/// Context and reward to the counts of one report, for the rounds of one mechanism. It keeps its
+/// buffers, so that a report allocates nothing.
 ///
 /// # Privacy
 /// The counts are `epsilon_local`-differentially private for every context and reward, whatever their values; see
@@ -36,7 +36,8 @@ impl Randomizer {
         }
     }
 
-    /// Randomized counts for `context` and `reward`, brought into their range first, and what was wrong with them.
+    /// Randomized counts for `context` and `reward`, brought into their range first, and what was
+    /// wrong with them.
     pub fn randomize<R: Rng + ?Sized>(
         &mut self,
         round: &Round,
@@ -58,7 +59,8 @@ impl Randomizer {
         (&self.counts, problem)
     }
 
-    /// Thresholds of all coins: P(coin = 1) = threshold / 2^32, coordinate after coordinate. For tests of the law.
+    /// Thresholds of all coins: P(coin = 1) = threshold / 2^32, coordinate after coordinate. For
+    /// tests of the law.
     #[cfg(feature = "simulation")]
     pub fn thresholds(
         &mut self,
@@ -97,8 +99,9 @@ impl Randomizer {
     }
 }
 
-/// v = (r u, lower triangle of u u' row by row), two entries at a time: `unit` and `values` have one entry more than they need, and where a row
-/// has an odd length the next one overwrites what is too much.
+/// v = (r u, lower triangle of u u' row by row), two entries at a time: `unit` and `values` have
+/// one entry more than they need, and where a row has an odd length the next one overwrites what is
+/// too much.
 fn fill_values(unit: &[f64], reward: f64, values: &mut [f64]) {
     let d = unit.len() - 1;
     let (moment, gram) = values.split_at_mut(d);

@@ -79,7 +79,8 @@ pub const fn sealed_len(report: usize) -> usize {
     HEADER + KEY + report + TAG
 }
 
-/// Seals the bytes of a report to the shuffler's key, bound to task, round and id (and to the mechanism through the task's id).
+/// Seals the bytes of a report to the shuffler's key, bound to task, round and id (and to the
+/// mechanism through the task's id).
 ///
 /// # Privacy
 /// Whoever carries the result sees the round and the random id, and no more.
@@ -131,7 +132,8 @@ impl OpeningKey {
         SealingPublicKey(Kem::sk_to_pk(&self.secret).to_bytes().into())
     }
 
-    /// The bytes of the report inside, if they were sealed to this key for this task and the header that is in front, and nothing was changed.
+    /// The bytes of the report inside, if they were sealed to this key for this task and the header
+    /// that is in front, and nothing was changed.
     pub fn open(&self, task: &TaskId, bytes: &[u8]) -> Result<Vec<u8>, EnvelopeError> {
         self.open_sealed(task, &Sealed::decode(bytes)?)
     }

@@ -1,12 +1,15 @@
-//! The audit: the real device and shuffler, run many times on the worst inputs a search finds, against what is certified.
+//! The audit: the real device and shuffler, run many times on the worst inputs a search finds,
+//! against what is certified.
 //!
-//! A certificate is an upper bound from a proof; an audit is a lower bound from runs. If the lower one is above the upper one, the
-//! code is not what the proof is about. Three things are looked at:
+//! A certificate is an upper bound from a proof; an audit is a lower bound from runs. If the lower
+//! one is above the upper one, the code is not what the proof is about. Three things are looked at:
 //!
 //! - **local**: reports of one device with each of two inputs, through their bytes;
-//! - **central**: released sums of whole batches in which one person has each of two inputs and the others are fixed;
-//! - **structure**: promises that are not an epsilon and that every certificate assumes: a release is the sum of exactly the stated
-//!   number of people, each counted once; values out of range are clipped; the coins have the stated law.
+//! - **central**: released sums of whole batches in which one person has each of two inputs and the
+//!   others are fixed;
+//! - **structure**: promises that are not an epsilon and that every certificate assumes: a release
+//!   is the sum of exactly the stated number of people, each counted once; values out of range are
+//!   clipped; the coins have the stated law.
 //!
 //! The event whose frequencies are compared is chosen by a pilot whose runs are not used again.
 
@@ -110,8 +113,8 @@ pub struct Side {
     pub certified: f64,
     /// The lower bound that the runs prove, up to the failure probability.
     pub lower: f64,
-    /// Epsilon of the audited pair, exact from the device's thresholds (and by enumeration of the sums); none where it is infinite or the sums are
-    /// too many.
+    /// Epsilon of the audited pair, exact from the device's thresholds (and by enumeration of the
+    /// sums); none where it is infinite or the sums are too many.
     pub exact_for_pair: Option<f64>,
     /// Probability that `lower` is above the true epsilon.
     pub failure_probability: f64,
@@ -286,7 +289,8 @@ impl Audit {
         Ok(self.side(certified, lower, exact, failure_probability, &pair, Some(others)))
     }
 
-    /// The victim's inputs and the others' that an attack with this many runs gets most from, as a Renyi bound ranks them.
+    /// The victim's inputs and the others' that an attack with this many runs gets most from, as a
+    /// Renyi bound ranks them.
     fn worst_batch(&self, subject: &Subject, local: &[(Vec<f64>, f64); 2]) -> (Pair, Input) {
         let delta = self.config.delta.max(100.0 / self.config.runs as f64).min(0.1);
         let mut randomizer = subject.randomizer();
@@ -313,7 +317,8 @@ impl Audit {
         })
     }
 
-    /// The lower bound on epsilon from runs of the statistic that `runner` gives for the first (false) and the second (true) input.
+    /// The lower bound on epsilon from runs of the statistic that `runner` gives for the first
+    /// (false) and the second (true) input.
     fn lower_bound<R: FnMut() -> Result<f64, AuditError> + Send>(
         &self,
         delta: f64,
@@ -381,10 +386,12 @@ fn both<R: Send, T: Send>(
     Ok([first?, second.unwrap_or_else(|cause| panic::resume_unwind(cause))?])
 }
 
-/// The threshold from whose hits, as the pilot predicts them for `runs`, the largest bound would follow.
+/// The threshold from whose hits, as the pilot predicts them for `runs`, the largest bound would
+/// follow.
 ///
-/// The statistic L is the log-likelihood ratio of the stated law, so of a run from either input a share 1/(1 + e^-L) speaks for the first and the rest
-/// for the second. Counted like this both predictions err in the same direction, and the choice does not chase the pilot's luck.
+/// The statistic L is the log-likelihood ratio of the stated law, so of a run from either input a
+/// share 1/(1 + e^-L) speaks for the first and the rest for the second. Counted like this both
+/// predictions err in the same direction, and the choice does not chase the pilot's luck.
 fn best_threshold(
     samples: &[Vec<f64>; 2],
     runs: u64,

@@ -1,4 +1,5 @@
-//! Experiments: a grid of algorithms, settings and seeds, run on all cores, resumable, with a tidy table at the end.
+//! Experiments: a grid of algorithms, settings and seeds, run on all cores, resumable, with a tidy
+//! table at the end.
 
 mod algorithm;
 mod baseline;

@@ -1,7 +1,8 @@
-//! Figures and a report of an experiment: from the tables in a directory to pictures a person would show around.
+//! Figures and a report of an experiment: from the tables in a directory to pictures a person would
+//! show around.
 //!
-//! [`draw`] reads `table.csv`, `curves.csv` and `manifest.json` and writes `figures/*.svg` and a self-contained `report.html`. The same
-//! directory always gives the same bytes.
+//! [`draw`] reads `table.csv`, `curves.csv` and `manifest.json` and writes `figures/*.svg` and a
+//! self-contained `report.html`. The same directory always gives the same bytes.
 
 mod data;
 mod group;
@@ -206,13 +207,15 @@ fn is_random(algorithm: &str) -> bool {
 
 /// Draws every figure the tables in `directory` allow, and the report; returns what was written.
 ///
-/// - `figures/regret-<n>`: regret over time, one for each setting; average reward where regret is unknown.
+/// - `figures/regret-<n>`: regret over time, one for each setting; average reward where regret is
+///   unknown.
 /// - `figures/slope`: growth of regret with the horizon, if there are two horizons.
 /// - `figures/epsilon`: regret against the privacy limit, if there are two limits.
 /// - `figures/batch-size`: regret against batch size, if there are two sizes.
 /// - `report.html`: all of them with tables.
 ///
-/// Of the last three there is one for each group of settings that are otherwise equal; the second one ends in `-2`.
+/// Of the last three there is one for each group of settings that are otherwise equal; the second
+/// one ends in `-2`.
 pub fn draw(directory: &Path) -> Result<Vec<PathBuf>, FigureError> {
     let experiment = Experiment::read(directory)?;
     let palette = Palette::new(experiment.rows.iter().map(|row| row.algorithm.as_str()));

@@ -104,7 +104,8 @@ pub struct HttpLimits {
     pub concurrent_requests: usize,
     /// Reports a second that the shuffler takes, over all senders; 0 is no limit.
     pub reports_per_second: u32,
-    /// Reports a second that it takes from one network address; 0 is no limit. Behind a relay or proxy all come from one.
+    /// Reports a second that it takes from one network address; 0 is no limit. Behind a relay or
+    /// proxy all come from one.
     pub reports_per_second_per_peer: u32,
     /// Seconds that open requests have to end when the service is told to stop.
     pub shutdown_seconds: u64,

@@ -134,7 +134,8 @@ impl Stopping {
         self.0.send_replace(true);
     }
 
-    /// Waits until something happens, the time is over, or the process is to stop. Which it was is for the caller to see.
+    /// Waits until something happens, the time is over, or the process is to stop. Which it was is
+    /// for the caller to see.
     pub async fn or(&self, happened: impl Future, time: Duration) {
         let mut stopping = self.0.subscribe();
         tokio::select! {

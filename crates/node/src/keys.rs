@@ -108,7 +108,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// New keys for a role, written to a file that must not exist yet. A shuffler gets a first sealing key, active at once.
+    /// New keys for a role, written to a file that must not exist yet. A shuffler gets a first
+    /// sealing key, active at once.
     pub fn create(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
         let signing = Secret(SigningKey::generate()?.to_bytes());
         let mut content = Content { role, signing, gateway: None, sealing: Vec::new() };
@@ -205,7 +206,8 @@ impl Keys {
         Ok(id)
     }
 
-    /// Second step: devices seal to the pending key. The earlier ones still open what is on its way.
+    /// Second step: devices seal to the pending key. The earlier ones still open what is on its
+    /// way.
     pub fn activate_pending(&mut self) -> Result<u8, KeyError> {
         let pending = self.content.sealing.iter_mut().find(|key| key.state == KeyState::Pending);
         let key = pending.ok_or(KeyError::Rotation("no key is pending: add one first"))?;

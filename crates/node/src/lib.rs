@@ -1,7 +1,8 @@
 //! The processes of incrowd: shuffler and bandit over HTTP, alone or together, and a relay.
 //!
-//! A [`Node`] runs one role or both. Each loads the task file from its own operator and computes the certificate itself; the shuffler takes
-//! nothing from the bandit. What is acknowledged is durable: uploads wait for a group commit of the [`store`].
+//! A [`Node`] runs one role or both. Each loads the task file from its own operator and computes
+//! the certificate itself; the shuffler takes nothing from the bandit. What is acknowledged is
+//! durable: uploads wait for a group commit of the [`store`].
 
 mod admin;
 mod bandit;

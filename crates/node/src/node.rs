@@ -90,7 +90,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts everything, or says what is missing. Both roles together make their own keys and tokens when there are none.
+    /// Starts everything, or says what is missing. Both roles together make their own keys and
+    /// tokens when there are none.
     pub fn start(config: &NodeConfig, roles: Roles) -> Result<Self, ServiceError> {
         let config = &config.clone().check()?;
         let failed = |error| ServiceError::File { path: config.data.clone(), error };

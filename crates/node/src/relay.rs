@@ -1,4 +1,5 @@
-//! A minimal Oblivious HTTP relay: carries encapsulated requests to one gateway and tells it nothing about who sent them.
+//! A minimal Oblivious HTTP relay: carries encapsulated requests to one gateway and tells it
+//! nothing about who sent them.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -4,7 +4,8 @@ use std::io;
 
 use tokio::signal::unix::{self, SignalKind, signal};
 
-/// Listens for signals. To be made before a service says that it is ready: whoever reads that may send one at once.
+/// Listens for signals. To be made before a service says that it is ready: whoever reads that may
+/// send one at once.
 pub struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,

@@ -1,4 +1,5 @@
-//! How much signal the privacy limits leave: fast guesses for searching, and a guess good enough to certify.
+//! How much signal the privacy limits leave: fast guesses for searching, and a guess good enough to
+//! certify.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -13,7 +14,8 @@ use libm::{exp, floor, log, sqrt};
 
 use crate::{Request, request::Units};
 
-/// A smaller keep probability is no plan: a report would weigh less than a millionth of an open one.
+/// A smaller keep probability is no plan: a report would weigh less than a millionth of an open
+/// one.
 pub const SMALLEST_KEEP: f64 = 1e-3;
 /// c stays below it even when nothing limits it.
 const LARGEST_KEEP: f64 = 0.999;
@@ -70,7 +72,8 @@ impl Budget {
         Ok(keep)
     }
 
-    /// A c at which the central limit is met without any crowd: all reports of a person together are local enough. 0 if there is none.
+    /// A c at which the central limit is met without any crowd: all reports of a person together
+    /// are local enough. 0 if there is none.
     fn alone_keep(&self, bits: u32) -> Result<f64, PrivacyError> {
         let Some(central) = self.central else { return Ok(LARGEST_KEEP) };
         if let Some(&keep) = self.alone_keeps.borrow().get(&bits) {
@@ -140,8 +143,8 @@ impl Budget {
         (floor(self.units.honest_fraction.get() * f64::from(size)) - 1.0).max(0.0)
     }
 
-    /// c if the sum of the others were Gaussian: its variance is n m (1 - c^2)/4 (n m (1 - c)/4 given the blank bits), the person moves it by m c
-    /// sqrt(4.5)/2.
+    /// c if the sum of the others were Gaussian: its variance is n m (1 - c^2)/4 (n m (1 - c)/4
+    /// given the blank bits), the person moves it by m c sqrt(4.5)/2.
     fn closed_form(&self, size: u32, bits: u32, correction: f64) -> f64 {
         let odds =
             correction * 2.0 * self.others(size) * self.rho / (self.squares() * f64::from(bits));
@@ -152,7 +155,8 @@ impl Budget {
         }
     }
 
-    /// How far the closed form for m = 1 is off in a batch of `reports`: computed at a few sizes, interpolated between them.
+    /// How far the closed form for m = 1 is off in a batch of `reports`: computed at a few sizes,
+    /// interpolated between them.
     fn correction(&self, reports: f64) -> Result<f64, PrivacyError> {
         let place = (log(reports.max(2.0)) / log(NODE)).min(15.0);
         let (below, share) = (floor(place), place - floor(place));
@@ -178,7 +182,8 @@ impl Budget {
         Ok(found)
     }
 
-    /// Newton's method on a logarithmic scale, where epsilon grows like the square root of the odds, kept inside a bracket.
+    /// Newton's method on a logarithmic scale, where epsilon grows like the square root of the
+    /// odds, kept inside a bracket.
     fn solve(&self, size: u32, bits: u32, start: f64, cap: f64) -> Result<f64, PrivacyError> {
         let Some(target) = self.central else { return Ok(cap) };
         // Guesses for more bits take longer.

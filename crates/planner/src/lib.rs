@@ -1,4 +1,5 @@
-//! From what a person knows (how many people, how much privacy, how long they can wait) to a mechanism with its certificate.
+//! From what a person knows (how many people, how much privacy, how long they can wait) to a
+//! mechanism with its certificate.
 //!
 //! ```
 //! use incrowd_planner::{PlanRequest, plan};
@@ -9,7 +10,8 @@
 //! # Ok::<(), incrowd_planner::PlanError>(())
 //! ```
 //!
-//! The search uses fast guesses; what a [`Plan`] prints is certified by [`incrowd_privacy::certify`]. `docs/planning.md` explains the use.
+//! The search uses fast guesses; what a [`Plan`] prints is certified by
+//! [`incrowd_privacy::certify`]. `docs/planning.md` explains the use.
 
 mod alternatives;
 mod budget;

@@ -30,8 +30,10 @@ pub struct Plan {
     pub fill_days: Option<(f64, f64)>,
     /// Share of the reports that come too late at most; known with the users per day.
     ///
-    /// A report is lost when it arrives more than `grace` rounds after its own, or after the law of reports has changed. With u reports an hour and at most
-    /// w hours from decision to report, at most w u of a round's reports arrive after its end, and at most w u - g l after g further rounds of l.
+    /// A report is lost when it arrives more than `grace` rounds after its own, or after the law of
+    /// reports has changed. With u reports an hour and at most w hours from decision to report, at
+    /// most w u of a round's reports arrive after its end, and at most w u - g l after g further
+    /// rounds of l.
     pub lost_share: Option<f64>,
     /// See [`crate::predicted_regret`].
     pub predicted_regret: f64,
@@ -111,7 +113,8 @@ pub fn describe(
     })
 }
 
-/// Adds noise where the certified value is above the limit, until it is not; and takes some away, once, where it is well below.
+/// Adds noise where the certified value is above the limit, until it is not; and takes some away,
+/// once, where it is well below.
 fn certified(
     request: &Request,
     mut stages: Vec<DraftStage>,

@@ -13,15 +13,19 @@ const STEP: f64 = 1.02;
 /// Fitted to `incrowd demo`; see [`predicted_regret`].
 const ANGLE: f64 = 3.0;
 
-/// Regret over the whole schedule on the problem of `incrowd demo` (10 arms, features (1, z)/sqrt 2 with z uniform on a sphere).
+/// Regret over the whole schedule on the problem of `incrowd demo` (10 arms, features (1, z)/sqrt 2
+/// with z uniform on a sphere).
 ///
-/// Choices are random until the first model. A model made from t reports points in a direction that is off by an angle, tan(angle) = 3 h d/(L t), where h is
-/// the size of the moment's noise: the bandit's own calibrated noise size and the rewards' noise. It costs each person the share 1 - cos(angle) of a random
-/// choice's regret.
+/// Choices are random until the first model. A model made from t reports points in a direction that
+/// is off by an angle, tan(angle) = 3 h d/(L t), where h is the size of the moment's noise: the
+/// bandit's own calibrated noise size and the rewards' noise. It costs each person the share 1 -
+/// cos(angle) of a random choice's regret.
 ///
-/// It ranks plans; it is no guarantee and no forecast for another problem. The factor 3 was picked among 2, 3, 4 and 6 on 13 settings of `incrowd demo` with 5 seeds
-/// each (d from 5 to 20, 1e4 to 3e6 people, 1 or 8 bits, equal batches), where the prediction is 1.0 to 2.1 times the mean regret; it has not been tried on settings
-/// held out from that choice, nor on growing batches. Single seeds differ by up to a factor of 5. For d = 2 it is 8 times too large.
+/// It ranks plans; it is no guarantee and no forecast for another problem. The factor 3 was picked
+/// among 2, 3, 4 and 6 on 13 settings of `incrowd demo` with 5 seeds each (d from 5 to 20, 1e4 to
+/// 3e6 people, 1 or 8 bits, equal batches), where the prediction is 1.0 to 2.1 times the mean
+/// regret; it has not been tried on settings held out from that choice, nor on growing batches.
+/// Single seeds differ by up to a factor of 5. For d = 2 it is 8 times too large.
 pub fn predicted_regret(task: &TaskConfig) -> Result<f64, PlanError> {
     let schedule = task.mechanism().schedule();
     let random = random_regret(task.mechanism().dimension());
@@ -58,8 +62,9 @@ fn lost_to(moment: f64, reward_noise: f64, dimension: usize, reports: f64) -> f6
     1.0 - 1.0 / sqrt(1.0 + tangent * tangent)
 }
 
-/// The same prediction for another algorithm: `models` tells for each model how many people came before it and the size of the noise in its moment (L = 1), in
-/// order. For choosing the batches of the algorithms that incrowd is compared with like its own.
+/// The same prediction for another algorithm: `models` tells for each model how many people came
+/// before it and the size of the noise in its moment (L = 1), in order. For choosing the batches of
+/// the algorithms that incrowd is compared with like its own.
 pub fn predicted_regret_with(
     dimension: usize,
     horizon: f64,
@@ -92,7 +97,8 @@ fn reports(schedule: &Schedule, round: u32) -> f64 {
     reports
 }
 
-/// Regret per person of a random choice on the same problem: E max of 10 coordinates of the uniform law on the sphere of dimension d - 1, over 2.
+/// Regret per person of a random choice on the same problem: E max of 10 coordinates of the uniform
+/// law on the sphere of dimension d - 1, over 2.
 pub fn random_regret(dimension: usize) -> f64 {
     if dimension <= 2 {
         // z is a sign.

@@ -7,7 +7,8 @@ use crate::{PlanError, Preset};
 
 /// Cap on the local epsilon when nothing else is said.
 pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
-/// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the formula says.
+/// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the
+/// formula says.
 pub const SMALLEST_BATCH: u32 = 100;
 
 /// How much one report on the wire may tell. In a file: a number, `"default"` or `"unlimited"`.
@@ -117,7 +118,8 @@ pub struct PlanRequest {
     pub central_epsilon: Option<f64>,
     /// Delta of the central guarantee, above 0 and below 1.
     pub delta: f64,
-    /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at the horizon.
+    /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at
+    /// the horizon.
     pub batch_size: Option<u32>,
     /// Bits per coordinate (m), 1 to 64, if it is not free.
     pub bits: Option<u32>,

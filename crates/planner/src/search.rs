@@ -67,7 +67,8 @@ impl Draft {
     }
 }
 
-/// The best draft, or the constraint that leaves none. Of drafts that are almost as good the one with the largest batches, which hide more, is taken.
+/// The best draft, or the constraint that leaves none. Of drafts that are almost as good the one
+/// with the largest batches, which hide more, is taken.
 pub fn best(request: &Request, budget: &Budget) -> Result<Draft, PlanError> {
     let mut drafts = Vec::new();
     for sizes in candidates(request) {
@@ -236,7 +237,8 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
     })
 }
 
-/// A central epsilon that can be met with batches of `allowed`, not much above `guess`, with two digits.
+/// A central epsilon that can be met with batches of `allowed`, not much above `guess`, with two
+/// digits.
 fn smallest_central(
     request: &Request,
     allowed: u32,

@@ -29,8 +29,8 @@ pub fn equal_but_last(size: u32, horizon: u64) -> Option<Sizes> {
     Some(merged(sizes))
 }
 
-/// Batches that grow by the factor `growth`, above 1, from `first` to at most `largest`; the rest is
-/// split evenly.
+/// Batches that grow by the factor `growth`, above 1, from `first` to at most `largest`; the rest
+/// is split evenly.
 pub fn growing(first: u32, growth: f64, largest: u32, horizon: u64) -> Option<Sizes> {
     let mut sizes = Sizes::new();
     let mut wanted = f64::from(first);

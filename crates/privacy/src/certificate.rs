@@ -10,8 +10,9 @@ use crate::{
     numeric::{format_epsilon, up},
 };
 
-/// What a mechanism guarantees against the paper's three adversaries, proved. Only [`certify`] makes one, and it carries the hash of the
-/// mechanism it is about: no other mechanism can claim it.
+/// What a mechanism guarantees against the paper's three adversaries, proved. Only [`certify`]
+/// makes one, and it carries the hash of the mechanism it is about: no other mechanism can claim
+/// it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Certificate {
     mechanism: MechanismHash,
@@ -172,8 +173,8 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     })
 }
 
-/// The epsilon however a person's k reports are placed, also all in one batch: group privacy with the worst stage at every step, or the local
-/// guarantee where that is smaller.
+/// The epsilon however a person's k reports are placed, also all in one batch: group privacy with
+/// the worst stage at every step, or the local guarantee where that is smaller.
 fn same_batch(mechanism: &Mechanism, settings: &[Setting], central: f64, all_reports: f64) -> f64 {
     let (k, delta) = (mechanism.participations(), mechanism.central_delta());
     if k == Participations::ONE {

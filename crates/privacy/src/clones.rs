@@ -1,6 +1,8 @@
-//! Central privacy of a shuffled batch of reports, whatever their randomizer: hiding among the clones, numeric form.
+//! Central privacy of a shuffled batch of reports, whatever their randomizer: hiding among the
+//! clones, numeric form.
 //!
-//! Needs only that each of the n reports is epsilon_local-LDP and that nothing but their multiset is released.
+//! Needs only that each of the n reports is epsilon_local-LDP and that nothing but their multiset
+//! is released.
 //!
 //! # Reference
 //! Feldman, McMillan, Talwar 2021, *Hiding among the clones*, Thm 3.1 and 3.2. With C ~ Bin(n-1, e^{-eps0}), A ~ Bin(C, 1/2) and
@@ -12,8 +14,9 @@
 //! H(eps) = tanh(eps0/2) (1 + e^eps) E (Y_N - tau)_+,    tau = tanh(eps/2)/tanh(eps0/2),
 //! ```
 //!
-//! Y_N the mean of N fair signs. It falls with N: the mean of N+1 signs is a conditional expectation of the mean of N of them, and
-//! the function is convex (Jensen). So N may be rounded down, and a batch may be taken as smaller than it is.
+//! Y_N the mean of N fair signs. It falls with N: the mean of N+1 signs is a conditional
+//! expectation of the mean of N of them, and the function is convex (Jensen). So N may be rounded
+//! down, and a batch may be taken as smaller than it is.
 
 use incrowd_protocol::{BatchSize, Delta};
 use libm::{exp, expm1, floor, log, sqrt, tanh};
@@ -35,10 +38,12 @@ const SMALLEST_DELTA: f64 = 1e-40;
 const RANGE: f64 = 2e-5;
 /// Larger batches are treated as of this size, which is sound.
 const LARGEST_BATCH: u64 = 10_000_000_000;
-/// Above it there are no clones to hide among and e^eps0 leaves the range of floats: the local level is returned.
+/// Above it there are no clones to hide among and e^eps0 leaves the range of floats: the local
+/// level is returned.
 const LARGEST_LOCAL: f64 = 600.0;
 
-/// An upper bound on the central epsilon, at `delta`, of `batch_size` shuffled reports that are `epsilon_local`-LDP each.
+/// An upper bound on the central epsilon, at `delta`, of `batch_size` shuffled reports that are
+/// `epsilon_local`-LDP each.
 ///
 /// Never above `epsilon_local`.
 ///
@@ -59,8 +64,8 @@ pub fn epsilon_upper(
     Ok(up(clones.smallest_epsilon(delta)).min(epsilon_local))
 }
 
-/// An upper bound on the delta at which `batch_size` shuffled `epsilon_local`-LDP reports are `epsilon_central`-DP. Resolves down to
-/// about 1e-40.
+/// An upper bound on the delta at which `batch_size` shuffled `epsilon_local`-LDP reports are
+/// `epsilon_central`-DP. Resolves down to about 1e-40.
 pub fn delta_upper(
     epsilon_local: f64,
     batch_size: BatchSize,
@@ -132,7 +137,8 @@ impl Clones {
         Upper::raised(sum + self.truncated.value(), slack::CLONES)
     }
 
-    /// An epsilon with H(epsilon) <= delta, and not much larger than the smallest. Regula falsi (Illinois) on ln H, close to a parabola.
+    /// An epsilon with H(epsilon) <= delta, and not much larger than the smallest. Regula falsi
+    /// (Illinois) on ln H, close to a parabola.
     fn smallest_epsilon(&self, delta: f64) -> f64 {
         let value = |epsilon: f64| log(self.divergence(epsilon).value() / delta).max(-40.0);
         let (mut low, mut high) = (0.0, self.epsilon_local);
@@ -171,7 +177,8 @@ impl Clones {
     }
 }
 
-/// E (x - X)_+ for X ~ Bin(n, 1/2) and 0 <= x <= n/2, rounded up: a sum of positive terms, with a geometric bound on its rest.
+/// E (x - X)_+ for X ~ Bin(n, 1/2) and 0 <= x <= n/2, rounded up: a sum of positive terms, with a
+/// geometric bound on its rest.
 fn shortfall(n: u64, x: f64) -> f64 {
     let law = Binomial::new(n, 0.5);
     let mut count = floor(x) as u64;

@@ -1,6 +1,8 @@
-//! Several releases about the same person: k batches with one report each, or k reports in one batch.
+//! Several releases about the same person: k batches with one report each, or k reports in one
+//! batch.
 //!
-//! Every rule here holds for adaptive releases: what is released next may depend on what was released before.
+//! Every rule here holds for adaptive releases: what is released next may depend on what was
+//! released before.
 
 use incrowd_protocol::{Delta, Participations};
 use libm::{exp, expm1, log, log1p, sqrt};
@@ -17,8 +19,9 @@ const SMALLEST_DELTA: f64 = 1e-280;
 /// How far above the smallest epsilon the search may stop, relatively.
 const SEARCH: f64 = 1e-12;
 
-/// An upper bound on the epsilon, at `delta_total`, of `times` releases that are (`epsilon`, `delta`)-DP each: the smallest of basic,
-/// advanced and optimal composition. `delta` and `delta_total` may be zero.
+/// An upper bound on the epsilon, at `delta_total`, of `times` releases that are (`epsilon`,
+/// `delta`)-DP each: the smallest of basic, advanced and optimal composition. `delta` and
+/// `delta_total` may be zero.
 ///
 /// # Reference
 /// Dwork, Rothblum, Vadhan 2010, Thm III.3; Kairouz, Oh, Viswanath 2015, Thm 3.3.
@@ -69,7 +72,8 @@ fn advanced(epsilon: f64, k: f64, slack: f64) -> f64 {
     sqrt(2.0 * k * log(1.0 / slack)) * epsilon + k * epsilon * expm1(epsilon)
 }
 
-/// The smallest epsilon at which k-fold randomized response has divergence `delta`, at most `limit`.
+/// The smallest epsilon at which k-fold randomized response has divergence `delta`, at most
+/// `limit`.
 ///
 /// # Reference
 /// Kairouz, Oh, Viswanath 2015: every (epsilon, delta)-DP release is a function of randomized response that fails with probability
@@ -95,8 +99,8 @@ fn optimal(epsilon: f64, times: u32, delta: f64, limit: f64) -> f64 {
     bisect(Ends { holds: limit, fails: 0.0 }, relative(SEARCH), is_enough).holds
 }
 
-/// The smallest composed epsilon of `times` releases over a small grid of deltas for each: `epsilon_at` gives the epsilon of one
-/// release at a delta.
+/// The smallest composed epsilon of `times` releases over a small grid of deltas for each:
+/// `epsilon_at` gives the epsilon of one release at a delta.
 pub fn best_for(
     epsilon_at: impl Fn(Delta) -> Result<f64, PrivacyError>,
     times: Participations,
@@ -113,12 +117,13 @@ pub fn best_for(
     Ok(best)
 }
 
-/// An upper bound on the epsilon, at `delta_total`, of one person with `reports` reports in one batch, where `epsilon_at` gives the
-/// epsilon of one report at a delta.
+/// An upper bound on the epsilon, at `delta_total`, of one person with `reports` reports in one
+/// batch, where `epsilon_at` gives the epsilon of one report at a delta.
 ///
-/// Group privacy: changing the reports one after the other gives (k eps, delta (e^{k eps} - 1)/(e^eps - 1)). The delta of one step
-/// is found by going down from delta_total; what is returned has been checked against the formula. If `epsilon_at` is capped by a
-/// local epsilon, k times that one is a bound too, which the caller may compare with.
+/// Group privacy: changing the reports one after the other gives (k eps, delta (e^{k eps} -
+/// 1)/(e^eps - 1)). The delta of one step is found by going down from delta_total; what is returned
+/// has been checked against the formula. If `epsilon_at` is capped by a local epsilon, k times that
+/// one is a bound too, which the caller may compare with.
 pub fn same_batch(
     epsilon_at: impl Fn(Delta) -> Result<f64, PrivacyError>,
     reports: Participations,
@@ -134,7 +139,8 @@ pub fn same_batch(
         if delta <= most {
             return Ok(if reports == 1 { epsilon } else { up(k * epsilon) });
         }
-        // `most` falls with delta, so the largest solution lies below it; a tenth less ends the approach soon, and hardly changes epsilon.
+        // `most` falls with delta, so the largest solution lies below it; a tenth less ends the
+        // approach soon, and hardly changes epsilon.
         delta = 0.9 * most;
         if delta < SMALLEST_DELTA {
             break;

@@ -1,7 +1,8 @@
 //! Proved privacy bounds: what a mechanism guarantees, in numbers that are never too small.
 //!
-//! Pure mathematics: this crate is told numbers, never data. Every public epsilon is an upper bound, rounded outward, and says which bound it is
-//! ([`Bound`]). The proofs are in `docs/privacy-proofs.md`.
+//! Pure mathematics: this crate is told numbers, never data. Every public epsilon is an upper
+//! bound, rounded outward, and says which bound it is ([`Bound`]). The proofs are in
+//! `docs/privacy-proofs.md`.
 
 mod bound;
 pub mod central;

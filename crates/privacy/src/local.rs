@@ -1,4 +1,5 @@
-//! Local privacy of one report: adversary (a), on the wire. Proofs: `docs/privacy-proofs.md`, section 1.
+//! Local privacy of one report: adversary (a), on the wire. Proofs: `docs/privacy-proofs.md`,
+//! section 1.
 
 use incrowd_protocol::{Bits, Dimension, Keep, QUANTISATION};
 use libm::{atanh, log, log1p, sqrt};
@@ -77,21 +78,25 @@ fn l1(dimension: Dimension, keep: Keep) -> f64 {
     c * diameter_1(dimension, keep) + 2.0 * (-log1p(-c) - c) + shift_tail(dimension, c)
 }
 
-/// How much ln(1+z) <= z - z^2/2 + z^3/3 in place of ln(1+z) <= z gains, where it is proved that inputs of full norm are still the worst; m = 1.
+/// How much ln(1+z) <= z - z^2/2 + z^3/3 in place of ln(1+z) <= z gains, where it is proved that
+/// inputs of full norm are still the worst; m = 1.
 fn refinement(dimension: Dimension, c: f64) -> Option<f64> {
     let d = f64::from(dimension.get());
     if dimension.get() < 2 || c > 0.7 || !full_norm_is_worst(d, c) {
         return None;
     }
-    // With q = y^2 the sum of u_i^4: -(c^2/2)(1 + (1+q)/2) + (c^3/3)(sqrt q + q), largest at the vertex of a parabola in y.
+    // With q = y^2 the sum of u_i^4: -(c^2/2)(1 + (1+q)/2) + (c^3/3)(sqrt q + q), largest at the
+    // vertex of a parabola in y.
     let y = (2.0 * c / (3.0 - 4.0 * c)).clamp(1.0 / sqrt(d), 1.0);
     let change = -0.75 * c * c + c * c * c / 3.0 * y + (c * c * c / 3.0 - c * c / 4.0) * y * y;
     let rounding = 2.1 * coordinates(dimension) * QUANTISATION * c;
     Some((-change - rounding).max(0.0))
 }
 
-/// Whether sqrt(d)/2 >= c (1 + s^2 (1+q)) - c^2 (s sqrt q + 2 s^4 q) for all s in [0, 1] and q in [0, 1]: on a grid of s and sqrt q, with a margin
-/// for what lies between (for c <= 0.7 the right side changes by at most 4.5 per unit of s and 2.5 per unit of sqrt q, and a grid point is within half a step).
+/// Whether sqrt(d)/2 >= c (1 + s^2 (1+q)) - c^2 (s sqrt q + 2 s^4 q) for all s in [0, 1] and q in
+/// [0, 1]: on a grid of s and sqrt q, with a margin for what lies between (for c <= 0.7 the right
+/// side changes by at most 4.5 per unit of s and 2.5 per unit of sqrt q, and a grid point is within
+/// half a step).
 fn full_norm_is_worst(d: f64, c: f64) -> bool {
     const STEPS: u32 = 100;
     let step = 1.0 / f64::from(STEPS);
@@ -106,8 +111,9 @@ fn full_norm_is_worst(d: f64, c: f64) -> bool {
     })
 }
 
-/// What rounding adds to the tail of the series: values move by at most q each, so |v|^k by at most k q (1+q)^{k-1} and the tail
-/// sum over k >= 2 of c^k |v|^k / k by at most D q c^2/(1-c) (1 + tiny).
+/// What rounding adds to the tail of the series: values move by at most q each, so |v|^k by at most
+/// k q (1+q)^{k-1} and the tail sum over k >= 2 of c^k |v|^k / k by at most D q c^2/(1-c) (1 +
+/// tiny).
 fn shift_tail(dimension: Dimension, c: f64) -> f64 {
     1.01 * coordinates(dimension) * (QUANTISATION / c) * c * c / (1.0 - c)
 }
@@ -120,7 +126,8 @@ fn chord(dimension: Dimension, bits: Bits, keep: Keep) -> f64 {
     f64::from(bits.get()) * a * diameter_1(dimension, keep) + coordinates(dimension) * b.max(0.0)
 }
 
-/// L1 diameter of the values v of contexts in the unit ball and rewards in [0, 1], as the device rounds them.
+/// L1 diameter of the values v of contexts in the unit ball and rewards in [0, 1], as the device
+/// rounds them.
 pub fn diameter_1(dimension: Dimension, keep: Keep) -> f64 {
     exact_diameter_1(dimension) + 2.0 * coordinates(dimension) * QUANTISATION / keep.get()
 }
@@ -143,7 +150,8 @@ pub fn squared_diameter_2(dimension: Dimension, keep: Keep) -> f64 {
     diameter * diameter
 }
 
-/// L2 diameter of the values v of contexts in the unit ball and rewards in [0, 1], before any rounding.
+/// L2 diameter of the values v of contexts in the unit ball and rewards in [0, 1], before any
+/// rounding.
 pub fn exact_diameter_2(dimension: Dimension) -> f64 {
     if dimension.get() == 1 { 2.0 } else { sqrt(4.5) }
 }

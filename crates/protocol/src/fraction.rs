@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Keep, ProtocolError};
 
-/// The flip parameter p of R_p^{0/1} as an exact fraction, 0 < p < 1: with probability p a bit is replaced by a fair coin.
+/// The flip parameter p of R_p^{0/1} as an exact fraction, 0 < p < 1: with probability p a bit is
+/// replaced by a fair coin.
 ///
 /// # Privacy
 /// The law of every coin is derived from these two integers, so the mechanism hash binds it exactly.

@@ -25,7 +25,8 @@ pub struct VerificationKeys {
     pub bandit: VerificationKey,
 }
 
-/// Identity of a task: the hash of its mechanism and of the keys that may speak for it. A device pins it.
+/// Identity of a task: the hash of its mechanism and of the keys that may speak for it. A device
+/// pins it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TaskId([u8; 32]);
@@ -43,7 +44,8 @@ impl TaskId {
     }
 }
 
-/// A task that services run: what the planner wrote, and who may speak for it. The same type in a TOML file and as JSON on the wire.
+/// A task that services run: what the planner wrote, and who may speak for it. The same type in a
+/// TOML file and as JSON on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Task {

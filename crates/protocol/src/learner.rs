@@ -6,12 +6,14 @@ use crate::ProtocolError;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Confidence {
-    /// The paper's equations with the slips repaired that can be without changing them; for reproduction, does not cover at small c.
+    /// The paper's equations with the slips repaired that can be without changing them; for
+    /// reproduction, does not cover at small c.
     Paper {
         /// The paper's lambda, 1e-20 to 1e20.
         ridge: f64,
     },
-    /// Covers the true parameter at every release with probability at least 1 - `failure_probability`; wide.
+    /// Covers the true parameter at every release with probability at least 1 -
+    /// `failure_probability`; wide.
     Proven {},
     /// Widths from the law of the noise, scaled; the one to use.
     Calibrated {
@@ -24,7 +26,8 @@ pub enum Confidence {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum UpdateRule {
-    /// When det V has grown by the factor 1 + `growth` since the last model (the paper's Algorithm 1).
+    /// When det V has grown by the factor 1 + `growth` since the last model (the paper's Algorithm
+    /// 1).
     Determinant {
         /// The paper's eta, 1e-20 to 1e20.
         growth: f64,
@@ -39,7 +42,8 @@ pub enum UpdateRule {
 pub struct LearnerConfig {
     /// Bound on the norm of the true parameter (S), 1e-20 to 1e20.
     pub parameter_bound: f64,
-    /// Sub-Gaussian size of the reward noise (sigma), 1e-20 to 1e20; 1/2 is always valid for rewards in [0, 1].
+    /// Sub-Gaussian size of the reward noise (sigma), 1e-20 to 1e20; 1/2 is always valid for
+    /// rewards in [0, 1].
     pub reward_noise: f64,
     /// Probability that the confidence fails (the paper's delta), above 0 and below 1.
     pub failure_probability: f64,
@@ -50,7 +54,8 @@ pub struct LearnerConfig {
 }
 
 impl Default for LearnerConfig {
-    /// Calibrated widths with exploration 0.2, the determinant rule with growth 0.5, S = 1, sigma = 1/2, delta = 0.05.
+    /// Calibrated widths with exploration 0.2, the determinant rule with growth 0.5, S = 1, sigma =
+    /// 1/2, delta = 0.05.
     fn default() -> Self {
         Self {
             parameter_bound: 1.0,

@@ -1,13 +1,13 @@
 //! What crosses a wire in incrowd, and nothing else: no randomness, clock or I/O.
 //!
-//! A task is described by a [`TaskConfig`], whose [`Mechanism`] fixes everything a privacy guarantee depends on; with the keys of those who
-//! may speak for it, it is a [`Task`]. Devices send
-//! [`Report`]s, the shuffler releases [`BatchSums`], the bandit publishes [`Model`]s. The formats are specified in
-//! `docs/formats.md`.
+//! A task is described by a [`TaskConfig`], whose [`Mechanism`] fixes everything a privacy
+//! guarantee depends on; with the keys of those who may speak for it, it is a [`Task`]. Devices
+//! send [`Report`]s, the shuffler releases [`BatchSums`], the bandit publishes [`Model`]s. The
+//! formats are specified in `docs/formats.md`.
 //!
-//! Parameters come as plain structs with public fields ([`MechanismConfig`], [`LearnerConfig`], ...) whose `check` gives
-//! the valid type with private fields ([`Mechanism`], [`Learner`], ...). Only valid types have behaviour, and deserialising goes
-//! through `check`.
+//! Parameters come as plain structs with public fields ([`MechanismConfig`], [`LearnerConfig`],
+//! ...) whose `check` gives the valid type with private fields ([`Mechanism`], [`Learner`], ...).
+//! Only valid types have behaviour, and deserialising goes through `check`.
 
 mod bulk;
 mod error;
@@ -48,11 +48,12 @@ pub use units::{
     BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations, UnitError,
 };
 
-/// Largest shift of a coordinate's value by rounding the thresholds of its coins, times c (`docs/formats.md`, Coins). What a device rounds, guarantees and
-/// confidence widths account for.
+/// Largest shift of a coordinate's value by rounding the thresholds of its coins, times c
+/// (`docs/formats.md`, Coins). What a device rounds, guarantees and confidence widths account for.
 pub const QUANTISATION: f64 = 1.0 / (1u64 << 30) as f64;
 
-/// Number of coordinates of a report in dimension `d`: D = d(d+3)/2, d for the moment and d(d+1)/2 for the Gram matrix.
+/// Number of coordinates of a report in dimension `d`: D = d(d+3)/2, d for the moment and d(d+1)/2
+/// for the Gram matrix.
 pub const fn coordinates(dimension: usize) -> usize {
     dimension * (dimension + 3) / 2
 }

@@ -54,7 +54,8 @@ impl MechanismConfig {
     }
 }
 
-/// Everything a privacy guarantee depends on. Its [`hash`](Mechanism::hash) is what a certificate and a task id are about.
+/// Everything a privacy guarantee depends on. Its [`hash`](Mechanism::hash) is what a certificate
+/// and a task id are about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "MechanismConfig", into = "MechanismConfig")]
 pub struct Mechanism {

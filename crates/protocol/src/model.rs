@@ -39,7 +39,8 @@ impl ModelParts {
         if !self.width_factor.iter().all(|value| value.is_finite()) {
             return Err(ProtocolError::NotFinite("width_factor"));
         }
-        // Row i of a packed triangle ends with its diagonal entry. W'W is then positive definite whatever the rest is.
+        // Row i of a packed triangle ends with its diagonal entry. W'W is then positive definite
+        // whatever the rest is.
         if (0..dimension).any(|i| self.width_factor[triangle(i + 1) - 1] <= 0.0) {
             return Err(ProtocolError::NotPositiveDefinite);
         }

@@ -2,9 +2,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mechanism, ProtocolError, Round, SealingPublicKey, Task, TaskId};
 
-/// What the shuffler tells everyone about a task. It is signed, so that a device that pins the task's id can trust the keys in it.
+/// What the shuffler tells everyone about a task. It is signed, so that a device that pins the
+/// task's id can trust the keys in it.
 ///
-/// Other fields, such as the certificate for people, are ignored by devices, which compute their own.
+/// Other fields, such as the certificate for people, are ignored by devices, which compute their
+/// own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskNotice {
     /// The task's id, which follows from the rest.
@@ -49,7 +51,8 @@ impl TaskNotice {
     }
 }
 
-/// The round whose batch is being filled, and what its reports are made with. Signed by the shuffler.
+/// The round whose batch is being filled, and what its reports are made with. Signed by the
+/// shuffler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundNotice {
@@ -66,7 +69,8 @@ impl RoundNotice {
         Self { task, round }
     }
 
-    /// The round, if it is one of this task's mechanism with the law that the mechanism says; nothing when the task is over.
+    /// The round, if it is one of this task's mechanism with the law that the mechanism says;
+    /// nothing when the task is over.
     pub fn check(
         &self,
         task: TaskId,

@@ -86,7 +86,8 @@ impl From<Round> for RoundFields {
     }
 }
 
-/// The public plan of all batches: one stage for the paper's fixed batches, several for growing ones.
+/// The public plan of all batches: one stage for the paper's fixed batches, several for growing
+/// ones.
 ///
 /// # Privacy
 /// The plan is fixed before the first report, so no batch boundary can depend on anyone's data.

@@ -2,7 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mechanism, MechanismHash, ProtocolError, wire};
 
-/// What the shuffler releases of a full batch: for each coordinate the sum of the counts, and nothing else.
+/// What the shuffler releases of a full batch: for each coordinate the sum of the counts, and
+/// nothing else.
 ///
 /// # Privacy
 /// This is all that adversary (b), behind the shuffler, sees of a batch. It is released once, and only for a full batch.
@@ -25,7 +26,8 @@ impl BatchSums {
         Ok(sums)
     }
 
-    /// Whether these can be the sums of a full batch of this mechanism. Decoded sums are only numbers until they have passed.
+    /// Whether these can be the sums of a full batch of this mechanism. Decoded sums are only
+    /// numbers until they have passed.
     pub fn check(&self, mechanism: &Mechanism) -> Result<(), ProtocolError> {
         if self.mechanism != mechanism.hash() {
             return Err(ProtocolError::Task);

@@ -8,8 +8,8 @@ use crate::{Learner, Mechanism, ProtocolError};
 pub enum Selection {
     /// The largest upper confidence bound (the paper's rule).
     Ucb {},
-    /// The largest reward under a parameter drawn on the device from N(theta, (scale * confidence width)^2 V^-1): explores within a batch
-    /// where equal arms would all get the same choice.
+    /// The largest reward under a parameter drawn on the device from N(theta, (scale * confidence
+    /// width)^2 V^-1): explores within a batch where equal arms would all get the same choice.
     Sampled {
         /// Factor on the confidence width, 0 to 100.
         scale: f64,
@@ -94,7 +94,8 @@ impl From<Policy> for PolicyConfig {
     }
 }
 
-/// A whole task: what is private, how it learns, and what is allowed. The same type in a TOML file and as JSON on the wire.
+/// A whole task: what is private, how it learns, and what is allowed. The same type in a TOML file
+/// and as JSON on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "TaskParts")]
 pub struct TaskConfig {

@@ -11,7 +11,8 @@ impl Accumulator {
         Self { sums: vec![0; coordinates], count: 0, capacity }
     }
 
-    /// Adds the sums of several reports at once, which must be as many sums and leave the batch unfinished.
+    /// Adds the sums of several reports at once, which must be as many sums and leave the batch
+    /// unfinished.
     pub(crate) fn add_sums(&mut self, sums: &[u64], count: u32) {
         self.sums.iter_mut().zip(sums).for_each(|(sum, added)| *sum += added);
         self.count += count;
@@ -37,7 +38,8 @@ impl Accumulator {
         self.count >= self.capacity
     }
 
-    /// Adds one report's counts, which must be as many as the sums. A full batch takes no more: nothing changes then.
+    /// Adds one report's counts, which must be as many as the sums. A full batch takes no more:
+    /// nothing changes then.
     pub fn add(&mut self, counts: &[u16]) {
         if !self.is_full() && counts.len() == self.sums.len() {
             for (sum, &count) in self.sums.iter_mut().zip(counts) {

@@ -11,7 +11,8 @@ use crate::Accumulator;
 pub enum Outcome {
     /// It is in the batch.
     Counted,
-    /// It is in the batch and made it full: these are the batch's sums, given this once, and the next round has begun.
+    /// It is in the batch and made it full: these are the batch's sums, given this once, and the
+    /// next round has begun.
     Released(BatchSums),
     /// Its id is already counted; nothing changed.
     Duplicate,
@@ -20,7 +21,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Takes the sums out. The sender of the report that fills a batch is answered like every other whose report counts.
+    /// Takes the sums out. The sender of the report that fills a batch is answered like every other
+    /// whose report counts.
     pub fn take_release(&mut self) -> Option<BatchSums> {
         if !matches!(self, Self::Released(_)) {
             return None;
@@ -121,7 +123,8 @@ impl Batch {
         }
     }
 
-    /// Counts a report, if it is of this mechanism, of this round or still within grace, made with the current law, and new.
+    /// Counts a report, if it is of this mechanism, of this round or still within grace, made with
+    /// the current law, and new.
     pub fn accept(&mut self, report: &Report) -> Outcome {
         if report.mechanism() != self.mechanism.hash() {
             return Outcome::Refused(ProtocolError::Task.into());
@@ -140,7 +143,8 @@ impl Batch {
         if sums.is_full() { self.release() } else { Outcome::Counted }
     }
 
-    /// Counts reports that were made and added in bulk: `fill` gets the accumulator of the current round. For the simulator.
+    /// Counts reports that were made and added in bulk: `fill` gets the accumulator of the current
+    /// round. For the simulator.
     #[cfg(feature = "simulation")]
     pub fn fill(&mut self, fill: impl FnOnce(&Round, &mut Accumulator)) -> Outcome {
         let Some((current, sums)) = &mut self.current else {

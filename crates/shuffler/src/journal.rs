@@ -1,10 +1,12 @@
-//! A batch as a log: what to append after a group of reports, and how the batch comes back from the entries.
+//! A batch as a log: what to append after a group of reports, and how the batch comes back from the
+//! entries.
 
 use incrowd_protocol::Round;
 
 use crate::{Accumulator, Batch, Entry, IdsEntry, Kind, PartialSums, ResumeError};
 
-/// The sums of a batch as its log has them, to tell what a group of reports added. It cannot be printed.
+/// The sums of a batch as its log has them, to tell what a group of reports added. It cannot be
+/// printed.
 #[derive(Default)]
 pub struct Written {
     round: u32,
@@ -37,7 +39,8 @@ impl Batch {
         Entry { round: self.next_round(), kind: Kind::Snapshot, bytes }
     }
 
-    /// What was added to the sums since they were written down; none if another round has begun, which only a snapshot can tell.
+    /// What was added to the sums since they were written down; none if another round has begun,
+    /// which only a snapshot can tell.
     pub fn delta(&self, written: &Written) -> Option<Entry> {
         let (round, sums) = self.current.as_ref()?;
         if round.number != written.round || sums.partial().len() != written.sums.len() {
@@ -48,7 +51,8 @@ impl Batch {
         Some(Entry { round: round.number, kind: Kind::Delta, bytes })
     }
 
-    /// Goes on by one entry of the log. [`Batch::settle`] must follow the last one; after an error the batch must be dropped.
+    /// Goes on by one entry of the log. [`Batch::settle`] must follow the last one; after an error
+    /// the batch must be dropped.
     pub fn advance(&mut self, entry: &Entry) -> Result<(), ResumeError> {
         match entry.kind {
             Kind::Snapshot => self.replace(entry.round, &PartialSums::decode(&entry.bytes)?),
@@ -62,8 +66,9 @@ impl Batch {
         }
     }
 
-    /// Ends a series of [`Batch::advance`]: the ids outside of the grace window are forgotten. Entries of ids may come before the snapshot
-    /// that begins their round, so this cannot be checked earlier.
+    /// Ends a series of [`Batch::advance`]: the ids outside of the grace window are forgotten.
+    /// Entries of ids may come before the snapshot that begins their round, so this cannot be
+    /// checked earlier.
     pub fn settle(&mut self) -> Result<(), ResumeError> {
         let (oldest, newest) = (self.oldest_remembered(), self.next_round());
         if self.ids.values().any(|made_for| *made_for > newest) {

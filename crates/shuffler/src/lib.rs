@@ -1,8 +1,10 @@
-//! The shuffler: counts the reports of a batch and releases only their sums, once the batch is full.
+//! The shuffler: counts the reports of a batch and releases only their sums, once the batch is
+//! full.
 //!
-//! The paper's shuffler permutes a batch and hands it to a trusted sum. The sums are all the bandit uses and they do not depend on the order,
-//! so a sum is what is left of a permutation: this shuffler adds each report to the [`Accumulator`] and forgets it. It keeps sums and
-//! the ids of recent reports, never a report.
+//! The paper's shuffler permutes a batch and hands it to a trusted sum. The sums are all the bandit
+//! uses and they do not depend on the order, so a sum is what is left of a permutation: this
+//! shuffler adds each report to the [`Accumulator`] and forgets it. It keeps sums and the ids of
+//! recent reports, never a report.
 //!
 //! Everything here is pure: no clock, no storage, no randomness.
 

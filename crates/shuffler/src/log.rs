@@ -1,4 +1,5 @@
-//! What a shuffler writes down of its batches: entries of a log that only grows, as bytes. Each has a version and one way of being written.
+//! What a shuffler writes down of its batches: entries of a log that only grows, as bytes. Each has
+//! a version and one way of being written.
 
 use incrowd_protocol::{ReportId, coordinates};
 use thiserror::Error;
@@ -16,7 +17,8 @@ pub enum Kind {
     Snapshot,
     /// What a group of reports added to the sums.
     Delta,
-    /// Ids of counted reports that were made for the entry's round. Kept until that round's grace window is over.
+    /// Ids of counted reports that were made for the entry's round. Kept until that round's grace
+    /// window is over.
     Ids,
 }
 
@@ -49,8 +51,9 @@ pub struct PartialSums {
 }
 
 impl PartialSums {
-    /// Version (1), reports before, reports and number of sums (u32 each, big-endian), bits of the largest sum (u8), then the sums of so many
-    /// bits each, lowest bit first, and zero bits up to a whole byte. The length is proportionate to the logarithm of the reports.
+    /// Version (1), reports before, reports and number of sums (u32 each, big-endian), bits of the
+    /// largest sum (u8), then the sums of so many bits each, lowest bit first, and zero bits up to
+    /// a whole byte. The length is proportionate to the logarithm of the reports.
     pub fn encode(&self) -> Vec<u8> {
         Self::write(self.before, self.count, self.sums.iter().copied())
     }
@@ -116,8 +119,8 @@ impl PartialSums {
         Ok(Self { before, count, sums })
     }
 
-    /// The unfinished batch of version 1 and 2 of the SQLite store: round and count (u32 each), then the sums (u64 each), big-endian. With
-    /// its round, which is 0 when the task is finished.
+    /// The unfinished batch of version 1 and 2 of the SQLite store: round and count (u32 each),
+    /// then the sums (u64 each), big-endian. With its round, which is 0 when the task is finished.
     pub fn decode_words(bytes: &[u8]) -> Result<(u32, Self), ResumeError> {
         let (words, odd) = bytes.as_chunks::<8>();
         let (Some((head, sums)), []) = (words.split_first(), odd) else {
@@ -158,7 +161,8 @@ fn unpack(packed: &[u8], number: usize, width: u32) -> Result<Vec<u64>, ResumeEr
     Ok(sums)
 }
 
-/// Ids of counted reports of one round, as they are written down: the version (1) and 16 bytes each.
+/// Ids of counted reports of one round, as they are written down: the version (1) and 16 bytes
+/// each.
 #[derive(Clone)]
 pub struct IdsEntry(Vec<u8>);
 

@@ -1,4 +1,5 @@
-//! The shuffler's promises at library level: R1 (full batches only), R3 (once), R4 (window), R7 (order), R8 (valid only), R23 (bounded influence).
+//! The shuffler's promises at library level: R1 (full batches only), R3 (once), R4 (window), R7
+//! (order), R8 (valid only), R23 (bounded influence).
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ fn releases(batch: &mut Batch, reports: &[Report]) -> Vec<BatchSums> {
     reports.iter().filter_map(release).collect()
 }
 
-/// R1 and R3 as numbers: reports that all have counts (1, 0) make a release whose first sum is its size.
+/// R1 and R3 as numbers: reports that all have counts (1, 0) make a release whose first sum is its
+/// size.
 fn sizes_of_releases() -> Vec<u64> {
     let mechanism = mechanism(0, &[(2, 3, 1)]);
     let mut batch = Batch::new(mechanism.clone());
@@ -179,7 +181,8 @@ fn r8_bytes_that_are_no_report_change_nothing() {
 }
 
 proptest! {
-    /// R7: the releases of one round's reports do not depend on their order. R23: changing one report moves each sum by at most m.
+    /// R7: the releases of one round's reports do not depend on their order. R23: changing one
+    /// report moves each sum by at most m.
     #[test]
     fn r7_r23_order_is_forgotten_and_one_report_moves_a_sum_by_at_most_m(
         counts in prop::collection::vec([0u16..=3, 0u16..=3], 12),
@@ -207,7 +210,8 @@ proptest! {
         }
     }
 
-    /// Any sequence of uploads, duplicates and stale reports: one-hot counts make a double count visible as a 2.
+    /// Any sequence of uploads, duplicates and stale reports: one-hot counts make a double count
+    /// visible as a 2.
     #[test]
     fn every_id_counts_at_most_once(uploads in prop::collection::vec((0u8..30, 0u32..3), 0..200), grace in 0u32..3) {
         let mechanism = {
@@ -250,7 +254,8 @@ struct Log {
 }
 
 impl Log {
-    /// Appends what a group changed; a snapshot, if it is wanted or needed, drops the sums before it.
+    /// Appends what a group changed; a snapshot, if it is wanted or needed, drops the sums before
+    /// it.
     fn commit(&mut self, batch: &Batch, written: &mut Written, ids: &[Report], snapshot: bool) {
         self.commits += 1;
         let oldest = batch.oldest_remembered();
@@ -285,8 +290,8 @@ fn same(one: &Batch, other: &Batch) -> bool {
 }
 
 proptest! {
-    /// Groups of reports written as deltas or snapshots: a batch that is read back at any moment, and one that follows the log with any lag, go
-    /// on as if nothing had happened.
+    /// Groups of reports written as deltas or snapshots: a batch that is read back at any moment,
+    /// and one that follows the log with any lag, go on as if nothing had happened.
     #[test]
     fn a_batch_that_is_read_back_or_follows_the_log_goes_on_as_if_nothing_had_happened(
         grace in 0u32..3,

@@ -25,17 +25,19 @@ pub trait Algorithm {
     /// Number of features it is made for; none if any will do.
     fn dimension(&self) -> Option<usize>;
 
-    /// What the next person plays, chosen on the person's device from the published model: `arms` holds the features of the arms, one row after the
-    /// other.
+    /// What the next person plays, chosen on the person's device from the published model: `arms`
+    /// holds the features of the arms, one row after the other.
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError>;
 
-    /// What became of the person's choice. Whoever implements this hands the raw values to whom its trust model names, and to nobody else.
+    /// What became of the person's choice. Whoever implements this hands the raw values to whom its
+    /// trust model names, and to nobody else.
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError>;
 
     /// How far it has come.
     fn progress(&self) -> Progress;
 
-    /// Standard deviation of the noise in the sums behind the newest model, per coordinate and in units of L; none without noise.
+    /// Standard deviation of the noise in the sums behind the newest model, per coordinate and in
+    /// units of L; none without noise.
     fn noise_std(&self) -> Option<f64>;
 }
 

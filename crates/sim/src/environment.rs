@@ -25,10 +25,12 @@ use thiserror::Error;
 
 /// One person: the features of each arm, and what is known about each arm's reward.
 ///
-/// Belongs to the environment and to that person's device. Nothing here is ever given to a shuffler or a server as a whole.
+/// Belongs to the environment and to that person's device. Nothing here is ever given to a shuffler
+/// or a server as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct Person {
-    /// Features of the arms, one row of the environment's dimension after the other; each of norm at most 1.
+    /// Features of the arms, one row of the environment's dimension after the other; each of norm
+    /// at most 1.
     pub arms: Vec<f64>,
     /// Expected reward of each arm, 0 to 1; empty if nobody knows it (logged data).
     pub means: Vec<f64>,
@@ -42,8 +44,8 @@ pub trait Environment {
     /// The next person replaces the one in `person`.
     fn next_person(&mut self, person: &mut Person);
 
-    /// The reward of the current person for playing the arm with this index, 0 to 1; none if the data does not know it, and then this person does not
-    /// count.
+    /// The reward of the current person for playing the arm with this index, 0 to 1; none if the
+    /// data does not know it, and then this person does not count.
     fn reward(&mut self, arm: usize) -> Option<f64>;
 }
 

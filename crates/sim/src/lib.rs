@@ -1,8 +1,8 @@
 //! The simulator: people of many kinds, through the product and the baselines.
 //!
 //! There is no second implementation of the product here. `Sblb` makes real devices, every batch is
-//! a real [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`]. The
-//! baselines sit beside it, behind the same [`Algorithm`] trait.
+//! a real [`incrowd_shuffler::Batch`], every model comes from a real [`incrowd_bandit::Bandit`].
+//! The baselines sit beside it, behind the same [`Algorithm`] trait.
 //!
 //! Without the feature `simulation` there are only people and the loop that serves them: what the
 //! product's demo needs. Coins from a seed exist only with it.

@@ -1,8 +1,8 @@
 //! Every algorithm with coins from a seed, each with what it may see written in its types.
 //!
 //! - [`Sblb`] is the product: real device, real batch, real bandit.
-//! - An [`Aggregator`] is what stands between people and a server nobody trusts: raw data go in, a noisy
-//!   [`Release`] comes out, and the server takes nothing but releases.
+//! - An [`Aggregator`] is what stands between people and a server nobody trusts: raw data go in, a
+//!   noisy [`Release`] comes out, and the server takes nothing but releases.
 //! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
 
 mod aggregator;
@@ -27,7 +27,8 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use crate::{Algorithm, Choice, Progress, SimulationError, environment::draw::index};
 
-/// A generator of its own for each purpose of a run. The environment may have the same seed, so it has stream 0 for itself.
+/// A generator of its own for each purpose of a run. The environment may have the same seed, so it
+/// has stream 0 for itself.
 pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(number);

@@ -130,7 +130,8 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         Ok(())
     }
 
-    /// The next person plays what the algorithm chooses; false if the data does not know what would have come of it.
+    /// The next person plays what the algorithm chooses; false if the data does not know what would
+    /// have come of it.
     fn serve(&mut self) -> Result<bool, SimulationError> {
         let Self { environment, algorithm, person, summary } = self;
         environment.next_person(person);

@@ -26,7 +26,8 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
     Some((squares / (n - 1.0) / n).sqrt())
 }
 
-/// Quantile with linear interpolation between order statistics (type 7 of Hyndman and Fan); `share` from 0 to 1.
+/// Quantile with linear interpolation between order statistics (type 7 of Hyndman and Fan); `share`
+/// from 0 to 1.
 ///
 /// None of nothing, of a share outside 0 to 1, and if a value is not a number.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
@@ -89,7 +90,8 @@ pub struct Sample {
 pub struct PowerLaw {
     /// The fitted line: ln mean(y) against ln x.
     pub line: Line,
-    /// 95% percentile bootstrap interval of the exponent, over seeds; none if a sample has fewer than two runs.
+    /// 95% percentile bootstrap interval of the exponent, over seeds; none if a sample has fewer
+    /// than two runs.
     ///
     /// With fewer than about ten seeds such an interval is known to be too narrow.
     pub interval: Option<(f64, f64)>,
@@ -97,8 +99,9 @@ pub struct PowerLaw {
 
 /// Fits a power law and bootstraps its exponent over the seeds.
 ///
-/// If every sample has the same seeds, a seed is drawn for all abscissas at once: the same seed may mean the same hidden parameter. Otherwise each
-/// sample is resampled by itself. None unless there are two different abscissas, and means and abscissas are positive.
+/// If every sample has the same seeds, a seed is drawn for all abscissas at once: the same seed may
+/// mean the same hidden parameter. Otherwise each sample is resampled by itself. None unless there
+/// are two different abscissas, and means and abscissas are positive.
 pub fn power_law(samples: &[Sample]) -> Option<PowerLaw> {
     let sorted: Vec<Sample> = samples
         .iter()
@@ -150,11 +153,13 @@ fn fit_means(samples: &[Sample], pick: impl Fn(usize, usize) -> usize) -> Option
     least_squares(&points)
 }
 
-/// mean(a)/mean(b) and the upper end of its one-sided 95% percentile bootstrap interval; a and b belong to the same seeds, which are drawn together. None unless
-/// there are as many of both and the mean of b is positive; no limit below ten seeds.
+/// mean(a)/mean(b) and the upper end of its one-sided 95% percentile bootstrap interval; a and b
+/// belong to the same seeds, which are drawn together. None unless there are as many of both and
+/// the mean of b is positive; no limit below ten seeds.
 ///
-/// The limit is a little too low for few or very skewed values: with 50 log-normal ones whose logarithm has a standard deviation of 0.3 it covers the true ratio in 95% of cases,
-/// with 1.0 in about 86%.
+/// The limit is a little too low for few or very skewed values: with 50 log-normal ones whose
+/// logarithm has a standard deviation of 0.3 it covers the true ratio in 95% of cases, with 1.0 in
+/// about 86%.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<(f64, Option<f64>)> {
     let value = mean(a)? / mean(b).filter(|&mean| mean > 0.0)?;
     let count = a.len();
@@ -223,7 +228,8 @@ mod tests {
         assert!(close(value, 2.0) && close(upper.unwrap(), 2.0), "seeds are drawn together");
         let fair: [f64; 12] = std::array::from_fn(|i| if i % 2 == 0 { 1.0 } else { 3.0 });
         let (value, upper) = ratio(&fair, &[2.0; 12]).unwrap();
-        // Of twelve fair draws of 1 or 3, at most 9 are 3 with probability 0.981, at most 8 with 0.927: the mean is 2.5 then.
+        // Of twelve fair draws of 1 or 3, at most 9 are 3 with probability 0.981, at most 8 with
+        // 0.927: the mean is 2.5 then.
         assert!(close(value, 1.0) && close(upper.unwrap(), 1.25), "{upper:?}");
         assert_eq!(ratio(&b[..9], &b[..9]), Some((1.0, None)), "too few for a limit");
         assert_eq!(ratio(&b, &b[..3]), None);
@@ -240,7 +246,8 @@ mod tests {
 
     #[test]
     fn shared_seeds_are_resampled_together() {
-        // Each seed is an exact power law with its own factor: together the exponent never moves, apart it does.
+        // Each seed is an exact power law with its own factor: together the exponent never moves,
+        // apart it does.
         let sample = |x: f64, first: u64| Sample {
             x,
             values: (0..10).map(|i| (first + i, (i + 1) as f64 * x.sqrt())).collect(),

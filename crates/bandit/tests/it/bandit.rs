@@ -1,4 +1,5 @@
-//! The bandit is deterministic and resumable, in order, and bounded in what one report can do to it.
+//! The bandit is deterministic and resumable, in order, and bounded in what one report can do to
+//! it.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ fn absorb_all(
 }
 
 proptest! {
-    /// R24 at library level: written down after any release and resumed, the models are the same to the last bit.
+    /// R24 at library level: written down after any release and resumed, the models are the same to
+    /// the last bit.
     #[test]
     fn a_resumed_bandit_gives_the_same_bytes(sums in sums(), pause in 0usize..=6) {
         for task in tasks() {
@@ -88,7 +90,8 @@ proptest! {
         }
     }
 
-    /// R23: the stated bound on what one report does to theta (docs/confidence.md), whether the ridge stays where it is or not.
+    /// R23: the stated bound on what one report does to theta (docs/confidence.md), whether the
+    /// ridge stays where it is or not.
     #[test]
     fn r23_one_report_moves_theta_by_at_most_the_stated_bound(
         base in prop::collection::vec(2u64..=98, 9),

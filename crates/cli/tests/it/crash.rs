@@ -1,7 +1,9 @@
-//! R5, R24: shuffler and bandit are killed with SIGKILL at random moments, also while they start, and nothing that was acknowledged is lost or
-//! counted twice. Every report has one coordinate that no other has, so that the sum of all releases tells what became of it.
+//! R5, R24: shuffler and bandit are killed with SIGKILL at random moments, also while they start,
+//! and nothing that was acknowledged is lost or counted twice. Every report has one coordinate that
+//! no other has, so that the sum of all releases tells what became of it.
 //!
-//! `INCROWD_KILLS=200 cargo test --package incrowd --test it crash -- --nocapture` does it longer; `INCROWD_SEED` takes other moments.
+//! `INCROWD_KILLS=200 cargo test --package incrowd --test it crash -- --nocapture` does it longer;
+//! `INCROWD_SEED` takes other moments.
 
 use std::{
     collections::BTreeMap,
@@ -213,7 +215,8 @@ fn insist(world: &World, ask: impl Fn() -> Result<Answer, TransportError>) -> Op
     None
 }
 
-/// Sends reports until the task is over. What is acknowledged is in a durable log before the next one is sent.
+/// Sends reports until the task is over. What is acknowledged is in a durable log before the next
+/// one is sent.
 fn upload(world: &World, index: usize, mut rng: ChaCha8Rng) {
     let (site, caller) = (&world.site, Caller::new());
     let mut log = File::create(site.path(&format!("acknowledged-{index}"))).unwrap();
@@ -289,7 +292,8 @@ fn deliver(world: &World, caller: &Caller, parcels: &[Parcel]) -> Vec<Parcel> {
     parcels.iter().enumerate().filter_map(counted).collect()
 }
 
-/// The only good reasons: too late, or the task is over. A round that has not begun would mean that the shuffler forgot one.
+/// The only good reasons: too late, or the task is over. A round that has not begun would mean that
+/// the shuffler forgot one.
 fn refused(world: &World, kind: &str, answer: &str) {
     assert!(["late", "finished"].contains(&kind), "{answer}");
     world.refused.fetch_add(1, SeqCst);
@@ -389,7 +393,8 @@ fn wait_for_the_last_model(world: &World, version: u64) {
     }
 }
 
-/// The releases and models against the logs of the uploaders and the library. How many reports were acknowledged.
+/// The releases and models against the logs of the uploaders and the library. How many reports were
+/// acknowledged.
 fn check(world: &World, rounds: usize) -> usize {
     world.over.store(false, SeqCst);
     let (caller, site) = (Caller::new(), &world.site);
@@ -426,7 +431,8 @@ fn check(world: &World, rounds: usize) -> usize {
     }
     assert!(total[world.taken.load(SeqCst)..].iter().all(|total| *total == 0), "nobody sent that");
     assert!(acknowledged <= rounds * SIZE);
-    // After the restart the newest model is served, and everything that was ever served is what the library makes of the releases.
+    // After the restart the newest model is served, and everything that was ever served is what the
+    // library makes of the releases.
     assert_eq!(model(world, &caller, "").unwrap().version(), rounds as u64);
     for (version, bytes) in world.models.lock().unwrap().iter() {
         assert_eq!(&models[version], bytes, "model {version}");

@@ -1,4 +1,5 @@
-//! `incrowd plan` as a person uses it: whole outputs, exit codes, files, and a prediction that the demo confirms.
+//! `incrowd plan` as a person uses it: whole outputs, exit codes, files, and a prediction that the
+//! demo confirms.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! The commands around the services as an operator uses them: keys, task files, settings, doctor, signals, backups, a full disk.
+//! The commands around the services as an operator uses them: keys, task files, settings, doctor,
+//! signals, backups, a full disk.
 
 use std::{
     fs,

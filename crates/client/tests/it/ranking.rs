@@ -1,4 +1,5 @@
-//! Ranking is local: with a model or without, online or not, through fields or features, from async code or not.
+//! Ranking is local: with a model or without, online or not, through fields or features, from async
+//! code or not.
 
 use crate::common::{ACTIONS, Server, Shape, until};
 use incrowd_client::{
@@ -67,8 +68,10 @@ async fn before_the_first_model_the_default_action_or_any() {
     assert!(actions.contains(&0) && actions.contains(&1));
 }
 
-/// n = 20,000 decisions with a share of 0.2. Hoeffding: a share is off by more than 0.025 with probability at most 2 exp(-2 n 0.025^2) < 3e-11; among the held out
-/// (at least 3,500) a uniform choice of 2 is off by more than 0.06 with probability below 3e-11. It must catch a share of 0.15 or 0.25.
+/// n = 20,000 decisions with a share of 0.2. Hoeffding: a share is off by more than 0.025 with
+/// probability at most 2 exp(-2 n 0.025^2) < 3e-11; among the held out (at least 3,500) a uniform
+/// choice of 2 is off by more than 0.06 with probability below 3e-11. It must catch a share of 0.15
+/// or 0.25.
 #[tokio::test]
 async fn the_hold_out_share_is_as_configured_and_uniform() {
     let server = Server::start(Shape::default()).await;

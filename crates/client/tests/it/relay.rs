@@ -22,7 +22,8 @@ use ohttp::{
     hpke::{Aead, Kdf, Kem},
 };
 
-/// A relay with the gateway behind it in one: what came in, the keys it hands out, and where it sends what it opens.
+/// A relay with the gateway behind it in one: what came in, the keys it hands out, and where it
+/// sends what it opens.
 struct Relay {
     gateway: ohttp::Server,
     keys: Vec<u8>,
@@ -73,7 +74,8 @@ async fn forward(state: Shared, headers: HeaderMap, body: Bytes) -> Response {
 }
 
 async fn start(server: &Server) -> (String, Arc<Mutex<Relay>>) {
-    // Whoever uses the plain `reqwest::Client` in this test needs a provider for the process; the client brings its own.
+    // Whoever uses the plain `reqwest::Client` in this test needs a provider for the process; the
+    // client brings its own.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (gateway_keys, keys) = gateway();
     server.world().gateway = Some((gateway_keys.clone(), keys.clone()));

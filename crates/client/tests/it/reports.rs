@@ -219,7 +219,8 @@ async fn keys_rotate_and_an_unknown_key_is_resealed_once() {
     assert_eq!(arrivals[0].path, arrivals[1].path, "the same report");
     assert_eq!(server.world().opened.len(), 1);
 
-    // A key that was rotated in time is known without a refusal: notices are fetched again after a minute.
+    // A key that was rotated in time is known without a refusal: notices are fetched again after a
+    // minute.
     until("a turn", || client.status().phase == Phase::Open).await;
     {
         let mut world = server.world();

@@ -1,4 +1,5 @@
-//! The client and the real services: a batch of devices, one of them behind a relay, makes a model that a new device ranks with.
+//! The client and the real services: a batch of devices, one of them behind a relay, makes a model
+//! that a new device ranks with.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 

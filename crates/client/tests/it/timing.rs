@@ -43,10 +43,12 @@ const CONDUCTS: [(&str, Conduct); 6] = [
     }),
 ];
 
-/// A device with a server of its own: when it decided, and the decision that is open with its age in steps.
+/// A device with a server of its own: when it decided, and the decision that is open with its age
+/// in steps.
 type Person = (Server, Client, Vec<Instant>, Option<(Decision, u32)>);
 
-/// Delays from decision to arrival, `reports` for each conduct, all on one clock that goes in steps.
+/// Delays from decision to arrival, `reports` for each conduct, all on one clock that goes in
+/// steps.
 async fn delays(jitter: u64, reports: u32) -> Vec<Vec<Duration>> {
     let _frozen = Frozen::new();
     let mut devices: Vec<Person> = Vec::new();
@@ -92,8 +94,10 @@ async fn r19_without_jitter_every_report_leaves_at_the_end_of_the_window() {
     }
 }
 
-/// n = 60 reports for each of 6 conducts. Two-sample Kolmogorov-Smirnov: the distance is above sqrt(ln(2 / a) / n) with probability at most about a; with a = 1e-10
-/// for each of the 5 comparisons the false alarm is below 1e-9. It must catch a shift by the whole jitter, or reports that leave with their reward.
+/// n = 60 reports for each of 6 conducts. Two-sample Kolmogorov-Smirnov: the distance is above
+/// sqrt(ln(2 / a) / n) with probability at most about a; with a = 1e-10 for each of the 5
+/// comparisons the false alarm is below 1e-9. It must catch a shift by the whole jitter, or reports
+/// that leave with their reward.
 #[tokio::test(start_paused = true)]
 async fn r19_the_law_of_the_delay_is_the_same_for_every_reward() {
     let n = 60;

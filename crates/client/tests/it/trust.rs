@@ -1,4 +1,5 @@
-//! R20: a device believes only what belongs to the task it pins, and never goes back; R13: it makes its own randomness.
+//! R20: a device believes only what belongs to the task it pins, and never goes back; R13: it makes
+//! its own randomness.
 
 use std::{process::Command, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The device's promises: it always answers (R11), always at the same length (R12), at most once per batch (R16), from the system's randomness (R13).
+//! The device's promises: it always answers (R11), always at the same length (R12), at most once
+//! per batch (R16), from the system's randomness (R13).
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -53,7 +54,8 @@ fn r11_r12_every_input_gives_a_report_of_the_same_length() {
     assert_eq!(lengths.len(), 1);
 }
 
-/// What clipping is for: without it the coins of an input outside of the ball are those of no valid input.
+/// What clipping is for: without it the coins of an input outside of the ball are those of no valid
+/// input.
 #[test]
 fn r11_an_input_outside_of_the_ball_has_the_coins_of_the_nearest_inside() {
     let task = task(Selection::Ucb {}, 0, 1);
@@ -96,8 +98,9 @@ fn r16_one_report_per_batch_and_k_in_all_also_after_a_restart() {
     assert_eq!(ask(20), Err(DeviceError::Spent(3)));
 }
 
-/// R13, what a test can see of it: devices agree on nothing, simulated ones with one seed on everything. That no generator can be passed
-/// without the feature `simulation` is checked by `./test`.
+/// R13, what a test can see of it: devices agree on nothing, simulated ones with one seed on
+/// everything. That no generator can be passed without the feature `simulation` is checked by
+/// `./test`.
 #[test]
 fn r13_devices_do_not_share_their_randomness() {
     let task = task(Selection::Ucb {}, 0, 1);
@@ -154,8 +157,8 @@ fn choose_refuses_what_it_cannot_score() {
     assert_eq!(device.choose(Some(&foreign), [&[1.0, 0.0][..]]), Err(DeviceError::WrongModel));
 }
 
-/// Hoeffding: n draws of an event of probability q stray from n q by more than sqrt(n/2 ln(2e10)) with probability at most 1e-10; a test has at most
-/// ten such comparisons.
+/// Hoeffding: n draws of an event of probability q stray from n q by more than sqrt(n/2 ln(2e10))
+/// with probability at most 1e-10; a test has at most ten such comparisons.
 const DRAWS: usize = 60_000;
 fn strays(count: usize, probability: f64) -> bool {
     let n = DRAWS as f64;
@@ -183,14 +186,15 @@ fn equal_arms_are_chosen_equally_often() {
 fn sampled_choice_draws_from_the_posterior() {
     let task = task(Selection::Sampled { scale: 0.5 }, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(5));
-    // <x, theta> ~ N(0.3, (0.5 * 2)^2 |W x|^2) with W x = (1, 3) for x = (1, 0), against 0 for the zero arm:
-    // P(first) = Phi(0.3 / sqrt 10) = Phi(0.0948683) = 0.537790.
+    // <x, theta> ~ N(0.3, (0.5 * 2)^2 |W x|^2) with W x = (1, 3) for x = (1, 0), against 0 for the
+    // zero arm: P(first) = Phi(0.3 / sqrt 10) = Phi(0.0948683) = 0.537790.
     let model = model(&task, [0.3, 9.0], [1.0, 3.0, 2.0], 2.0);
     let arms: [[f64; 2]; 2] = [[1.0, 0.0], [0.0, 0.0]];
     let chosen = (0..DRAWS)
         .filter(|_| device.choose(Some(&model), arms.iter().map(|arm| &arm[..])).unwrap() == 0)
         .count();
     assert!(!strays(chosen, 0.537_790), "{chosen}");
-    // W instead of W' would give Phi(0.3) = 0.617911, no confidence width Phi(0.6 / sqrt 10) = 0.575.
+    // W instead of W' would give Phi(0.3) = 0.617911, no confidence width Phi(0.6 / sqrt 10) =
+    // 0.575.
     assert!(strays(chosen, 0.617_911) && strays(chosen, 0.575));
 }

@@ -1,4 +1,5 @@
-//! The exact law of a report, enumerated in rationals, against the paper's encoder and randomizer (R9, R10).
+//! The exact law of a report, enumerated in rationals, against the paper's encoder and randomizer
+//! (R9, R10).
 
 use crate::tape::Tape;
 use incrowd_device::Randomizer;
@@ -58,8 +59,8 @@ fn convolve(law: &[BigRational], one: &BigRational) -> Vec<BigRational> {
         .collect()
 }
 
-/// Garcelon et al. 2021, Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu + 1), then each bit is kept with probability 1-p and
-/// replaced by a fair coin with probability p.
+/// Garcelon et al. 2021, Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu +
+/// 1), then each bit is kept with probability 1-p and replaced by a fair coin with probability p.
 fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
     let m = i64::from(round.law.bits);
     let p = ratio(round.law.flip.numerator().into(), round.law.flip.denominator().into());
@@ -175,7 +176,8 @@ fn input() -> impl Strategy<Value = (Vec<f64>, f64)> {
 }
 
 proptest! {
-    /// Coins are off by less than 2^-31 each, so a count's probability by less than m times that (the total variation of m coins).
+    /// Coins are off by less than 2^-31 each, so a count's probability by less than m times that
+    /// (the total variation of m coins).
     #[test]
     fn every_probability_is_within_the_stated_quantisation((x, r) in input(), bits in 1u32..=3, kept in 1u32..997) {
         let mechanism = mechanism(x.len() as u32, bits, (997 - kept, 997));
@@ -193,7 +195,8 @@ proptest! {
         }
     }
 
-    /// R9: the largest probability ratio of two inputs is at most ((1+c)/(1-c))^(m D), exactly, for all reports.
+    /// R9: the largest probability ratio of two inputs is at most ((1+c)/(1-c))^(m D), exactly, for
+    /// all reports.
     #[test]
     fn no_report_is_much_likelier_under_one_input(
         (x, r) in input(), other in prop::collection::vec(-1e3..1e3f64, 2), s in -2.0..2.0f64, bits in 1u32..=3, kept in 1u32..997,
@@ -211,7 +214,8 @@ proptest! {
     }
 }
 
-/// A coordinate that is not randomized has no bounded ratio: some count is likely under one input and all but impossible under another.
+/// A coordinate that is not randomized has no bounded ratio: some count is likely under one input
+/// and all but impossible under another.
 #[test]
 fn no_count_tells_two_inputs_apart_for_sure() {
     let mechanism = mechanism(1, 2, (1, 2));
@@ -225,7 +229,8 @@ fn no_count_tells_two_inputs_apart_for_sure() {
 }
 
 proptest! {
-    /// R10: a coin is 1 exactly when the 32-bit integer made of its bytes is below the threshold, at the boundary too.
+    /// R10: a coin is 1 exactly when the 32-bit integer made of its bytes is below the threshold,
+    /// at the boundary too.
     #[test]
     fn a_coin_is_an_integer_comparison(x in -1.0..1.0f64, r in 0.0..1.0f64, offsets in prop::array::uniform2(-300i64..300), words in any::<[u32; 2]>(), near in any::<[bool; 2]>()) {
         let mechanism = mechanism(1, 1, (3, 7));

@@ -1,4 +1,5 @@
-//! R17 and R20 at the level of bytes: what is sealed opens only as it was sealed, what is signed is believed only as it was signed.
+//! R17 and R20 at the level of bytes: what is sealed opens only as it was sealed, what is signed is
+//! believed only as it was signed.
 
 use incrowd_envelope::{
     Document, EnvelopeError, OpeningKey, SealedHeader, Signed, SigningKey, seal, sealed_len, verify,
@@ -44,7 +45,8 @@ fn r17_a_sealed_report_opens_only_as_it_was_sealed() {
     assert_eq!(header, SealedHeader { key: 7, round: 3, id: ReportId([9; 16]) });
     assert_eq!(secret.open(&id, &sealed).unwrap(), report);
 
-    // Every flipped bit is refused: in version, key, round, id, encapsulated key, ciphertext and tag.
+    // Every flipped bit is refused: in version, key, round, id, encapsulated key, ciphertext and
+    // tag.
     for bit in 0..sealed.len() * 8 {
         let mut changed = sealed.clone();
         changed[bit / 8] ^= 1 << (bit % 8);

@@ -1,7 +1,8 @@
-//! Estimators for audits: what a number of hits in a number of runs proves about a probability, and about an epsilon.
+//! Estimators for audits: what a number of hits in a number of runs proves about a probability, and
+//! about an epsilon.
 //!
-//! Unlike certificates these are lower bounds on an epsilon, and statistical ones: each is wrong with at most the failure
-//! probability the caller states.
+//! Unlike certificates these are lower bounds on an epsilon, and statistical ones: each is wrong
+//! with at most the failure probability the caller states.
 
 use incrowd_privacy::numeric::{Binomial, Ends, Lower, bisect, relative, slack};
 use libm::{exp, log};
@@ -31,7 +32,8 @@ pub enum EstimateError {
     Delta(f64),
 }
 
-/// Lower end of the exact one-sided interval for a probability: above the truth with at most `failure_probability`.
+/// Lower end of the exact one-sided interval for a probability: above the truth with at most
+/// `failure_probability`.
 ///
 /// # Reference
 /// Clopper and Pearson 1934: the p at which P(X >= successes) is the failure probability, X binomial.
@@ -53,14 +55,16 @@ fn lower(successes: u64, trials: u64, failure_probability: f64) -> Lower {
     if successes == trials {
         return Lower::of(exp(target / trials as f64));
     }
-    // The tail grows with p, and at p = successes / trials it is at least 1/2, for the median of X is its mean there.
+    // The tail grows with p, and at p = successes / trials it is at least 1/2, for the median of X
+    // is its mean there.
     let is_rare = |p: f64| Binomial::new(trials, p).ln_at_least(successes) <= target;
     let mean = successes as f64 / trials as f64;
     let p = bisect(Ends { holds: 0.0, fails: mean }, relative(SEARCH), is_rare).holds;
     Lower::of(p).max(0.0)
 }
 
-/// Upper end of the exact one-sided interval for a probability: below the truth with at most `failure_probability`.
+/// Upper end of the exact one-sided interval for a probability: below the truth with at most
+/// `failure_probability`.
 ///
 /// # Reference
 /// Clopper and Pearson 1934; the mirror image of [`binomial_lower`].
@@ -73,12 +77,14 @@ pub fn binomial_upper(
     Ok(lower(trials - successes, trials, failure_probability).complement().value())
 }
 
-/// A lower bound on the epsilon of every (epsilon, `delta`) claim that holds for the pair: an event that was fixed beforehand was hit `p_hits` times in
-/// `p_trials` runs with one input and `q_hits` times in `q_trials` runs with its neighbour.
+/// A lower bound on the epsilon of every (epsilon, `delta`) claim that holds for the pair: an event
+/// that was fixed beforehand was hit `p_hits` times in `p_trials` runs with one input and `q_hits`
+/// times in `q_trials` runs with its neighbour.
 ///
-/// The claim says P(event) <= e^epsilon Q(event) + delta, so epsilon >= ln((P - delta) / Q). P is replaced by its lower and Q by its upper
-/// bound, each at half of the failure probability; the result is at least 0, which is true of every epsilon. With at most
-/// `failure_probability` it is above an epsilon for which the claim holds. The event must not be chosen from these runs.
+/// The claim says P(event) <= e^epsilon Q(event) + delta, so epsilon >= ln((P - delta) / Q). P is
+/// replaced by its lower and Q by its upper bound, each at half of the failure probability; the
+/// result is at least 0, which is true of every epsilon. With at most `failure_probability` it is
+/// above an epsilon for which the claim holds. The event must not be chosen from these runs.
 pub fn epsilon_lower(
     p_hits: u64,
     p_trials: u64,
@@ -181,7 +187,8 @@ mod tests {
         }
     }
 
-    /// Successes, trials, failure probability, lower, upper: mpmath, the incomplete beta function solved by bisection at 40 digits.
+    /// Successes, trials, failure probability, lower, upper: mpmath, the incomplete beta function
+    /// solved by bisection at 40 digits.
     const TABLE: [(u64, u64, f64, f64, f64); 6] = [
         (5, 10, 0.025, 0.187_086_028_447_398_5, 0.812_913_971_552_601_5),
         (1, 10, 0.025, 0.002_528_578_544_461_785, 0.445_016_117_028_195_4),

@@ -1,10 +1,13 @@
-//! Exact laws of reports and of sums, coordinate by coordinate: coordinates are independent given the inputs.
+//! Exact laws of reports and of sums, coordinate by coordinate: coordinates are independent given
+//! the inputs.
 //!
-//! The laws are not those of `incrowd_privacy::numeric`, on purpose: an audit must not inherit an error of the certificate.
+//! The laws are not those of `incrowd_privacy::numeric`, on purpose: an audit must not inherit an
+//! error of the certificate.
 
 use incrowd_privacy::numeric::{Ends, bisect, halvings};
 
-/// Log ratios are cut here, so that a coordinate that tells everything does not drown in infinities.
+/// Log ratios are cut here, so that a coordinate that tells everything does not drown in
+/// infinities.
 const LARGEST_LOG_RATIO: f64 = 50.0;
 /// The largest number of outcomes whose divergence is enumerated.
 const MAX_OUTCOMES: usize = 1 << 21;
@@ -58,7 +61,8 @@ impl Law {
         self.0.iter().zip(&other.0).map(ratios).collect()
     }
 
-    /// ln of the largest ratio of the probabilities of one outcome: the epsilon of this ordered pair at delta 0.
+    /// ln of the largest ratio of the probabilities of one outcome: the epsilon of this ordered
+    /// pair at delta 0.
     pub fn largest_log_ratio(&self, other: &Self) -> f64 {
         let largest = |(p, q): (&Vec<f64>, &Vec<f64>)| {
             let ratio =
@@ -68,7 +72,8 @@ impl Law {
         self.0.iter().zip(&other.0).map(largest).sum()
     }
 
-    /// An upper bound on the pair's epsilon at `delta`, for ranking pairs: the best of some Renyi orders.
+    /// An upper bound on the pair's epsilon at `delta`, for ranking pairs: the best of some Renyi
+    /// orders.
     pub fn renyi_score(&self, other: &Self, delta: f64) -> f64 {
         let orders = [2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
         let mut divergences = [0.0; 6];
@@ -85,7 +90,8 @@ impl Law {
         orders.iter().zip(divergences).map(epsilon).fold(f64::INFINITY, f64::min)
     }
 
-    /// The smallest epsilon with sum over outcomes of max(0, P - e^epsilon Q) <= delta, if the outcomes can be enumerated.
+    /// The smallest epsilon with sum over outcomes of max(0, P - e^epsilon Q) <= delta, if the
+    /// outcomes can be enumerated.
     pub fn exact_epsilon(&self, other: &Self, delta: f64) -> Option<f64> {
         let outcomes = self.0.iter().try_fold(1usize, |n, law| n.checked_mul(law.len()));
         if outcomes.is_none_or(|n| n > MAX_OUTCOMES) {
@@ -133,7 +139,8 @@ fn log_ratio(p: f64, q: f64) -> f64 {
     }
 }
 
-/// Sum of p^order q^(1 - order) for each order. What has less than 1e-30 of the mass does not matter to a ranking.
+/// Sum of p^order q^(1 - order) for each order. What has less than 1e-30 of the mass does not
+/// matter to a ranking.
 fn power_sums(p: &[f64], q: &[f64], orders: &[f64; 6]) -> [f64; 6] {
     let mut sums = [0.0; 6];
     for (&p, &q) in p.iter().zip(q).filter(|&(&p, &q)| p > 1e-30 || q > 1e-30) {

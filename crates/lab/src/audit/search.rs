@@ -1,4 +1,5 @@
-//! The search for the worst inputs: random starts, in and out of range, each climbed coordinate by coordinate.
+//! The search for the worst inputs: random starts, in and out of range, each climbed coordinate by
+//! coordinate.
 
 use rand_core::Rng;
 

@@ -29,7 +29,8 @@ fn once_each(mut broken: Vec<String>) -> Vec<String> {
     broken
 }
 
-/// A batch of reports that all have 1 in the first coordinate, and of which only the one at `position` has 1 in the last. Each is sent twice.
+/// A batch of reports that all have 1 in the first coordinate, and of which only the one at
+/// `position` has 1 in the last. Each is sent twice.
 fn marked_batch(subject: &Subject, position: usize) -> Result<Vec<String>, AuditError> {
     let size = subject.round.size as usize;
     let mut batch = subject.batch();
@@ -167,7 +168,8 @@ impl LawCheck {
     }
 }
 
-/// In range, so that the formula applies as it is: the ends of every axis, the middle, and the diagonal.
+/// In range, so that the formula applies as it is: the ends of every axis, the middle, and the
+/// diagonal.
 fn probes(dimension: usize) -> Vec<Input> {
     let side = 0.999 / (dimension as f64).sqrt();
     vec![

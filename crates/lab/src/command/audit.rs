@@ -15,9 +15,11 @@ use crate::Output;
 
 /// Attack the real device and shuffler, and compare with what is certified.
 ///
-/// A certificate is an upper bound on epsilon from a proof; an audit is a lower bound from runs (Clopper-Pearson, valid with the stated probability). The worst pairs of inputs are
-/// searched, then the real code is run many times on each. A lower bound above the certificate, a release that is not of the stated number of people, or coins without the
-/// stated law mean that the code is not what the proof is about: the exit code is 1.
+/// A certificate is an upper bound on epsilon from a proof; an audit is a lower bound from runs
+/// (Clopper-Pearson, valid with the stated probability). The worst pairs of inputs are searched,
+/// then the real code is run many times on each. A lower bound above the certificate, a release
+/// that is not of the stated number of people, or coins without the stated law mean that the code
+/// is not what the proof is about: the exit code is 1.
 ///
 /// Example: incrowd-lab audit --dimension 1 --keep 0.8 --batch-size 50 --delta 1e-4
 #[derive(Args)]

@@ -23,22 +23,28 @@ use crate::Output;
 
 /// Compare private bandits under the same, certified guarantee.
 ///
-/// Every algorithm meets the same people, seed by seed. The ones that protect people get the least noise whose guarantee is certified, and batches that are
-/// chosen for them by the same prediction as our own. Give an experiment file (see experiments/), or flags; lists separated by commas are grids, and every
-/// combination is run.
+/// Every algorithm meets the same people, seed by seed. The ones that protect people get the least
+/// noise whose guarantee is certified, and batches that are chosen for them by the same prediction
+/// as our own. Give an experiment file (see experiments/), or flags; lists separated by commas are
+/// grids, and every combination is run.
 ///
-/// Results go to --out: table.csv (one row per run), curves.csv (regret over time), manifest.json (everything needed to run it again, with the
-/// certificates). A finished run is not run again, so an interrupted command can simply be repeated. `incrowd-lab figures DIR` draws them.
+/// Results go to --out: table.csv (one row per run), curves.csv (regret over time), manifest.json
+/// (everything needed to run it again, with the certificates). A finished run is not run again, so
+/// an interrupted command can simply be repeated. `incrowd-lab figures DIR` draws them.
 ///
-/// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model from every batch), sblb-growing (growing batches),
-/// linucb, linucb-lowswitch, greedy (no privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with
-/// -tuned: less noise than certified), random, oracle.
+/// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model
+/// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
+/// privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no
+/// shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with -tuned: less noise than certified),
+/// random, oracle.
 ///
-/// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000 --central-epsilon 1 --local-epsilon unlimited --out tree;
-/// incrowd-lab simulate experiments/trade-off.toml --out trade-off
+/// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
+/// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate
+/// experiments/trade-off.toml --out trade-off
 #[derive(Args)]
 pub struct Arguments {
-    /// An experiment file; only --runs, --seed, --horizon, --threads, --out and --output go with it.
+    /// An experiment file; only --runs, --seed, --horizon, --threads, --out and --output go with
+    /// it.
     file: Option<PathBuf>,
     /// What is compared.
     #[arg(long, value_delimiter = ',', value_parser = algorithm, conflicts_with = "file",
@@ -62,7 +68,8 @@ pub struct Arguments {
     /// Number of people (T); 100000 if not given.
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     horizon: Vec<u64>,
-    /// Most that all releases and models together may tell about one person; 1 if no limit is given at all.
+    /// Most that all releases and models together may tell about one person; 1 if no limit is given
+    /// at all.
     #[arg(
         long,
         value_delimiter = ',',
@@ -71,7 +78,8 @@ pub struct Arguments {
         conflicts_with = "file"
     )]
     central_epsilon: Vec<f64>,
-    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the cap.
+    /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the
+    /// cap.
     #[arg(
         long,
         value_delimiter = ',',

@@ -22,7 +22,8 @@ pub enum AlgorithmName {
     LinucbLowswitch,
     /// Shariff, Sheffet 2018: a trusted server and a binary tree.
     JdpTree,
-    /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be trusted with raw data.
+    /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be
+    /// trusted with raw data.
     JdpGrowing,
     /// Zheng et al. 2020: everyone adds Gaussian noise.
     LdpGaussian,
@@ -142,7 +143,8 @@ pub struct AlgorithmConfig {
     pub bits: Option<u32>,
     /// Factor on the confidence width; 0.2 if not given. A given one is not tuned.
     pub exploration: Option<f64>,
-    /// Draw the parameter on the device with this scale instead of taking the upper confidence bound.
+    /// Draw the parameter on the device with this scale instead of taking the upper confidence
+    /// bound.
     pub sampled: Option<f64>,
     /// Whose formulas set the noise.
     #[serde(default)]
@@ -207,7 +209,8 @@ impl AlgorithmConfig {
 }
 
 impl AlgorithmConfig {
-    /// Figures know the random choice and the best one by their names, so nobody else may have them.
+    /// Figures know the random choice and the best one by their names, so nobody else may have
+    /// them.
     fn check_label(&self) -> Result<(), ExperimentError> {
         let label = self.label();
         let fixed = matches!(self.name, AlgorithmName::Random | AlgorithmName::Oracle);

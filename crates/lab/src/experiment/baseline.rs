@@ -114,7 +114,8 @@ impl Preparation<'_> {
         Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
     }
 
-    /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a trusted server, unless told otherwise.
+    /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a
+    /// trusted server, unless told otherwise.
     fn epsilon(&self) -> Result<f64, ExperimentError> {
         if self.algorithm.name == AlgorithmName::LdpGaussian {
             if let Some(LocalLimit::AtMost(epsilon)) = self.algorithm.local_epsilon {

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
 use incrowd_sim::{Environment, Simulation, Summary};
 
-/// To be raised when the same cell gives another result than before: then nothing old is taken for new.
+/// To be raised when the same cell gives another result than before: then nothing old is taken for
+/// new.
 const RESULTS: u32 = 1;
 /// Points of a curve.
 const POINTS: i32 = 50;
@@ -51,7 +52,8 @@ pub(super) struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// What does not matter to an algorithm is not part of its runs' identity: they are run once and shared.
+    /// What does not matter to an algorithm is not part of its runs' identity: they are run once
+    /// and shared.
     pub fn new(
         algorithm: &AlgorithmConfig,
         setting: &Setting,

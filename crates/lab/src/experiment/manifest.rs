@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Experiment, ExperimentError};
 
-/// Writes `manifest.json`. No time of day and no duration: the same experiment writes the same bytes.
+/// Writes `manifest.json`. No time of day and no duration: the same experiment writes the same
+/// bytes.
 pub(super) fn write(
     directory: &Path,
     experiment: &Experiment,

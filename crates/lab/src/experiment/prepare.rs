@@ -35,7 +35,8 @@ pub struct Prepared {
 
 pub(super) enum Kind {
     Sblb(Arc<TaskConfig>),
-    /// With the sizes of its batches, where they are not part of the mechanism; the last one is repeated.
+    /// With the sizes of its batches, where they are not part of the mechanism; the last one is
+    /// repeated.
     Baseline(Baseline, Vec<u32>),
     LinUcb {
         rarely_switching: bool,

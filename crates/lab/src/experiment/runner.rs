@@ -53,8 +53,9 @@ struct Line<'a> {
     exploration: Option<f64>,
 }
 
-/// Runs what is not finished yet and writes `table.csv`, `curves.csv` and `manifest.json` into `directory`. A run that was finished before, by this or an
-/// interrupted call, is not run again. The files do not depend on the number of threads or on interruptions.
+/// Runs what is not finished yet and writes `table.csv`, `curves.csv` and `manifest.json` into
+/// `directory`. A run that was finished before, by this or an interrupted call, is not run again.
+/// The files do not depend on the number of threads or on interruptions.
 pub fn run(
     experiment: &Experiment,
     directory: &Path,
@@ -104,7 +105,8 @@ impl Runner<'_> {
         }
         // First of all: what cannot be planned should fail before hours of running.
         self.prepare(&lines)?;
-        // From the last to the first, so that the indices stay right: each stands behind its default.
+        // From the last to the first, so that the indices stay right: each stands behind its
+        // default.
         for (index, best) in self.tuned(&lines)?.into_iter().rev() {
             let Line { algorithm, setting, .. } = lines[index];
             let line = Line { algorithm, setting, variant: "tuned", exploration: Some(best) };

@@ -92,7 +92,8 @@ impl SummaryRow {
     }
 }
 
-/// Fills in the ratios: each line against the same variant of the other algorithm (or its only one) in the same setting.
+/// Fills in the ratios: each line against the same variant of the other algorithm (or its only one)
+/// in the same setting.
 pub(super) fn compare(summary: &mut [SummaryRow], rows: &[Row], against: Option<&str>) {
     let Some(against) = against else {
         return;

@@ -126,7 +126,8 @@ pub fn figures(experiment: &Experiment, palette: &Palette) -> Vec<Figure> {
     figures
 }
 
-/// The growth of every algorithm's regret, wherever there are two horizons for an otherwise equal setting.
+/// The growth of every algorithm's regret, wherever there are two horizons for an otherwise equal
+/// setting.
 pub fn slopes(rows: &[Row]) -> Vec<Slope> {
     let groups = group::grouped(rows, |setting| Sweep::Horizon.clear(setting));
     let mut slopes = Vec::new();
@@ -181,7 +182,8 @@ fn lines<'a>(rows: &'a [Row], runs: &[usize], sweep: Sweep) -> Vec<Track<'a>> {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         lines.push(Track { cell, points });
     }
-    // Another variant of the same algorithm says more: it has a line and this one has not, or both have and it is tuned.
+    // Another variant of the same algorithm says more: it has a line and this one has not, or both
+    // have and it is tuned.
     let better = |this: &Track, other: &Track| {
         this.cell.algorithm == other.cell.algorithm
             && this.cell.variant != other.cell.variant

@@ -6,8 +6,9 @@ use incrowd_lab::audit::{AuditConfig, AuditError, AuditReport};
 use incrowd_privacy::local;
 use incrowd_protocol::{Bits, Dimension, FlipProbability, Keep};
 
-/// What is certified at d=1, m=1, c=0.8, l=50, delta=1e-4: the Renyi bound of theory section 3 is 2.953 there (a script of its own: integer orders, 25
-/// distances, a in {0, 1, 2, 5, 12, 24}), rounded up for the slack of a cover over all a.
+/// What is certified at d=1, m=1, c=0.8, l=50, delta=1e-4: the Renyi bound of theory section 3 is
+/// 2.953 there (a script of its own: integer orders, 25 distances, a in {0, 1, 2, 5, 12, 24}),
+/// rounded up for the slack of a cover over all a.
 const CERTIFIED_50: f64 = 3.0;
 
 fn config(dimension: u32, bits: u32, keep: f64, batch_size: u32, runs: u64) -> AuditConfig {
@@ -66,14 +67,16 @@ fn a_batch_of_50_is_attacked_to_half_of_its_certificate() {
     let central = &report.central;
     assert!(central.lower >= certified_central / 2.0, "{central:?}");
     assert!(central.lower >= central.exact_for_pair.unwrap() / 2.0, "{central:?}");
-    // The search finds the worst of all pairs with unanimous others, as an enumeration of its own does.
+    // The search finds the worst of all pairs with unanimous others, as an enumeration of its own
+    // does.
     let worst = worst_unanimous(50, 0.8, 1e-4);
     let found = central.exact_for_pair.unwrap();
     assert!(found >= 0.97 * worst && found <= 1.001 * worst, "{found} {worst}");
     assert!(worst <= certified_central);
 }
 
-/// Exact epsilon at delta of the worst pair on a grid, others all at v = (1, 1) or all at (-1, 1): by enumeration of the two sums.
+/// Exact epsilon at delta of the worst pair on a grid, others all at v = (1, 1) or all at (-1, 1):
+/// by enumeration of the two sums.
 fn worst_unanimous(size: u32, keep: f64, delta: f64) -> f64 {
     let inputs: Vec<[f64; 2]> = (-8..=8)
         .flat_map(|x| [0.0, 1.0].map(|reward| (f64::from(x) / 8.0, reward)))
@@ -124,8 +127,9 @@ fn hockey_stick(p: &[Vec<f64>; 2], q: &[Vec<f64>; 2], delta: f64, floor: f64) ->
     low
 }
 
-/// Short audits. On a device with half of the flip probability, a bare last coordinate or no clipping, and on a shuffler that releases a batch one report
-/// short or counts a report twice, every one of them finds a violation.
+/// Short audits. On a device with half of the flip probability, a bare last coordinate or no
+/// clipping, and on a shuffler that releases a batch one report short or counts a report twice,
+/// every one of them finds a violation.
 fn short_audit_accepts(dimension: u32, bits: u32) {
     let report = run(config(dimension, bits, 0.4, 10, 40_000));
     assert!(!report.violated(), "{report:?}");
@@ -151,8 +155,9 @@ fn a_short_audit_accepts_d2_m2() {
     short_audit_accepts(2, 2);
 }
 
-/// A device that leaks is found by the lower bound alone. With one bit a bare last coordinate, a square, is a constant: it leaks nothing, and only its law
-/// is wrong; so the two numbers of bits are two tests.
+/// A device that leaks is found by the lower bound alone. With one bit a bare last coordinate, a
+/// square, is a constant: it leaks nothing, and only its law is wrong; so the two numbers of bits
+/// are two tests.
 fn lower_bound_is_below_the_certificate(bits: u32) {
     let local = run(config(2, bits, 0.4, 10, 100_000)).local;
     assert!(local.lower <= local.certified, "{local:?}");

@@ -1,4 +1,5 @@
-//! `incrowd-lab audit`: the real code passes, and at d = 1, l = 50 the lower bound is at least half of the certificate.
+//! `incrowd-lab audit`: the real code passes, and at d = 1, l = 50 the lower bound is at least half
+//! of the certificate.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,5 @@
-//! Experiments: the same files whatever the threads and interruptions, and errors that explain themselves.
+//! Experiments: the same files whatever the threads and interruptions, and errors that explain
+//! themselves.
 
 use std::{
     fs,
@@ -228,7 +229,8 @@ fn proof(directory: &Path, algorithm: &str) -> serde_json::Value {
     results.iter().find(|line| line["algorithm"] == algorithm).unwrap()["proof"].clone()
 }
 
-/// The noise of the runs, as the algorithms themselves account for it, is that of the mechanisms in the manifest.
+/// The noise of the runs, as the algorithms themselves account for it, is that of the mechanisms in
+/// the manifest.
 #[test]
 fn what_runs_has_the_noise_that_is_certified() {
     let text = r#"
@@ -310,7 +312,8 @@ runs = 2
     }
 }
 
-/// Tuning takes the exploration with the least regret over its own seeds: here 0 against 100, which plays at random.
+/// Tuning takes the exploration with the least regret over its own seeds: here 0 against 100, which
+/// plays at random.
 #[test]
 fn tuning_takes_the_best() {
     let text = "algorithms = ['linucb']\nhorizons = [2000]\nruns = 2\ntuning = { explorations = [100.0, 0.0], runs = 2 }";

@@ -284,7 +284,8 @@ fn the_slope_of_a_power_law_is_recovered() {
     assert!(slope.low.unwrap() <= 0.5 + 1e-9 && slope.high.unwrap() >= 0.5 - 1e-9);
     assert_eq!(slope.horizons, [100, 1000, 10_000, 100_000]);
     assert_eq!((slope.algorithm.as_str(), slope.setting.horizon), ("incrowd", 100_000));
-    // Deviations that cancel out at every horizon, in another order each time: the same slope, with an interval around it.
+    // Deviations that cancel out at every horizon, in another order each time: the same slope, with
+    // an interval around it.
     for (i, row) in rows.iter_mut().enumerate() {
         let deviation = ((row.seed as usize * (i / 5 + 1)) % 5) as f64 / 20.0 - 0.1;
         row.regret = Some((1.0 + deviation) * (row.horizon as f64).sqrt());

@@ -1,4 +1,5 @@
-//! `incrowd-lab simulate` and `incrowd-lab figures` as a person uses them: the JSON, a killed run, bad files.
+//! `incrowd-lab simulate` and `incrowd-lab figures` as a person uses them: the JSON, a killed run,
+//! bad files.
 
 use std::{
     fs,

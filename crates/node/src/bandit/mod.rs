@@ -59,7 +59,8 @@ struct Learner {
 }
 
 impl BanditServer {
-    /// Opens every task in the store. Tasks whose guarantee is beyond the operator's limits are an error.
+    /// Opens every task in the store. Tasks whose guarantee is beyond the operator's limits are an
+    /// error.
     pub(crate) fn start(
         service: &Service<'_>,
         store: Arc<dyn BanditStore>,
@@ -122,7 +123,8 @@ impl BanditServer {
         self.tasks.get(task).map(Arc::as_ref).ok_or_else(unknown)
     }
 
-    /// Takes the next release: round, statistics and model become durable in one step, and only then is the model published.
+    /// Takes the next release: round, statistics and model become durable in one step, and only
+    /// then is the model published.
     fn absorb(&self, handle: &TaskHandle, release: &[u8]) -> Result<(), CollectError> {
         let id = handle.task.id();
         let sums: BatchSums = serde_json::from_slice(release).map_err(|_| CollectError::NotSums)?;

@@ -1,4 +1,5 @@
-//! The Oblivious HTTP gateway (RFC 9458): requests that a relay carries, so that the shuffler sees the relay's address and no one else's.
+//! The Oblivious HTTP gateway (RFC 9458): requests that a relay carries, so that the shuffler sees
+//! the relay's address and no one else's.
 
 use std::{io::Cursor, sync::Arc};
 

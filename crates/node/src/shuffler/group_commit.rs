@@ -1,4 +1,5 @@
-//! Group commit: one thread takes the uploads that have arrived, commits them in one step, and only then answers.
+//! Group commit: one thread takes the uploads that have arrived, commits them in one step, and only
+//! then answers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -181,7 +182,8 @@ impl Writer {
                 self.metrics.committed(started.elapsed().as_secs_f64(), reports);
                 self.publish(uploads.iter().map(|upload| upload.task).collect::<HashSet<_>>());
                 for (outcomes, reply) in outcomes.into_iter().zip(replies) {
-                    // The sender may have gone. The report counts all the same, and a retry is answered so.
+                    // The sender may have gone. The report counts all the same, and a retry is
+                    // answered so.
                     let _ = reply.send(Ok(outcomes));
                 }
             }

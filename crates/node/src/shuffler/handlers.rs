@@ -72,7 +72,8 @@ async fn round(
     Ok(handle.round_notice(&shuffler.keys()).answer(&headers, "public, max-age=1"))
 }
 
-/// Uploads one report. The answer comes when the report is durable; a retry looks like the first success.
+/// Uploads one report. The answer comes when the report is durable; a retry looks like the first
+/// success.
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
@@ -101,7 +102,8 @@ async fn put_report(
     }
 }
 
-/// Uploads up to 4096 reports, each with its length in front (u32, big-endian). The answer comes when all that count are durable.
+/// Uploads up to 4096 reports, each with its length in front (u32, big-endian). The answer comes
+/// when all that count are durable.
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
@@ -183,8 +185,8 @@ impl Shuffler {
         let seconds = |until: governor::NotUntil<_>| {
             until.wait_time_from(DefaultClock::default().now()).as_secs() + 1
         };
-        // A bulk above the burst size can never pass; 429 makes the client split it.
-        // The sender's own limit comes first, so that what it refuses takes nothing from the others.
+        // A bulk above the burst size can never pass; 429 makes the client split it. The sender's
+        // own limit comes first, so that what it refuses takes nothing from the others.
         if let (Some(limiter), Some(peer)) = (&self.per_peer, peer) {
             // Addresses are in memory only, and only as long as they matter for the limit.
             if limiter.len() > 100_000 {

@@ -79,7 +79,8 @@ struct PublicNotice<'a> {
 }
 
 impl Shuffler {
-    /// Opens every task in the store and starts the thread that commits. Tasks whose guarantee is beyond the operator's limits are an error.
+    /// Opens every task in the store and starts the thread that commits. Tasks whose guarantee is
+    /// beyond the operator's limits are an error.
     pub fn start(
         service: &Service<'_>,
         store: Arc<dyn ShufflerStore>,
@@ -150,7 +151,8 @@ impl Shuffler {
         }))
     }
 
-    /// Takes a changed key file into use: new sealing keys are published, expired ones do not open any more.
+    /// Takes a changed key file into use: new sealing keys are published, expired ones do not open
+    /// any more.
     fn take_keys(&self, keys: Keys) -> Result<(), KeyError> {
         let changed = keys.verification_key() != self.keys().verification_key();
         if changed {

@@ -11,7 +11,8 @@ use crate::store::{Change, Head, Log, ReleaseHash, SignedRelease, StoreError, Ta
 
 /// Bytes of a log that are read at once.
 pub(super) const CHUNK: usize = 16 << 20;
-/// Bytes of deltas after which a snapshot is written, if it is not larger itself. A restart reads at most about twice that, and the ids.
+/// Bytes of deltas after which a snapshot is written, if it is not larger itself. A restart reads
+/// at most about twice that, and the ids.
 const DELTAS: usize = 64 << 10;
 
 pub(super) struct OpenTask {
@@ -41,7 +42,8 @@ pub(super) struct Additions {
 }
 
 impl OpenTask {
-    /// Brings the state to the end of the log. What is read without the lock may be behind again at once.
+    /// Brings the state to the end of the log. What is read without the lock may be behind again at
+    /// once.
     pub fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
         let head = log.head(&self.id)?;
         match &self.state {

@@ -37,8 +37,8 @@ pub struct Progress {
 
 /// The open tasks of a shuffler. Decides what becomes of each report, and has the store commit it.
 ///
-/// After a commit that is not known to be durable, what is in memory may be more than what is in the store: it is dropped and read again
-/// from the log when the task is needed next.
+/// After a commit that is not known to be durable, what is in memory may be more than what is in
+/// the store: it is dropped and read again from the log when the task is needed next.
 pub struct OpenTasks {
     store: Arc<dyn ShufflerStore>,
     signing: SigningKey,
@@ -51,7 +51,8 @@ impl OpenTasks {
         Self { store, signing, tasks: HashMap::new() }
     }
 
-    /// Opens a task, or picks up where it was. Releases that an older version of the store left unsigned are signed now.
+    /// Opens a task, or picks up where it was. Releases that an older version of the store left
+    /// unsigned are signed now.
     pub fn open(&mut self, id: TaskId, mechanism: Arc<Mechanism>) -> Result<(), CommitError> {
         let head = self.store.open(&id)?;
         if head.round > 1 && head.last.is_none() {
@@ -61,7 +62,8 @@ impl OpenTasks {
         self.catch_up(&BTreeSet::from([id]))
     }
 
-    /// Counts the reports of several requests, in order, in one durable step. After an error none of them is known to count.
+    /// Counts the reports of several requests, in order, in one durable step. After an error none
+    /// of them is known to count.
     pub fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
         let ids: BTreeSet<TaskId> = uploads.iter().map(|upload| upload.task).collect();
         let store = self.store.clone();
@@ -121,7 +123,8 @@ impl OpenTasks {
         self.catch_up(&BTreeSet::from([*id]))
     }
 
-    /// Replaces the deltas of every task by a snapshot and makes them unreadable. False if a reader is in the way: call it again later.
+    /// Replaces the deltas of every task by a snapshot and makes them unreadable. False if a reader
+    /// is in the way: call it again later.
     ///
     /// # Privacy
     /// The delta of a single report is what it reported: it must not stay.
@@ -152,7 +155,8 @@ impl OpenTasks {
         ids.iter().try_for_each(|id| Ok(self.task(id)?.catch_up(&*turn)?))
     }
 
-    /// Reads the logs of tasks that are not in memory. It takes as long as there are ids, so nobody is kept from committing meanwhile.
+    /// Reads the logs of tasks that are not in memory. It takes as long as there are ids, so nobody
+    /// is kept from committing meanwhile.
     fn read_ahead(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), StoreError> {
         let store = self.store.clone();
         for id in ids {

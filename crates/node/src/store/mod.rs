@@ -1,7 +1,8 @@
 //! What survives a restart.
 //!
-//! A shuffler's store is a locked, append-only log of opaque bytes with its own clock: the node decides what becomes of a report, the store
-//! makes that durable. A bandit's store is a chain of steps, each bound to the release before it. One suite tests every store of a role
+//! A shuffler's store is a locked, append-only log of opaque bytes with its own clock: the node
+//! decides what becomes of a report, the store makes that durable. A bandit's store is a chain of
+//! steps, each bound to the release before it. One suite tests every store of a role
 //! (`tests/it/store.rs`); `docs/decisions/0006-store-seam.md` says why the seam is here.
 
 mod error;
@@ -67,9 +68,11 @@ pub enum TaskState {
 
 /// What a commit does to one task: appends, then drops.
 pub struct Change {
-    /// Entries of this commit. At most one is a snapshot or a delta, and at most one has the ids of a round.
+    /// Entries of this commit. At most one is a snapshot or a delta, and at most one has the ids of
+    /// a round.
     pub append: Vec<Entry>,
-    /// Releases by their round. A round is released once; only a release without a signature can be written again, with the same body.
+    /// Releases by their round. A round is released once; only a release without a signature can be
+    /// written again, with the same body.
     pub releases: Vec<(u32, SignedRelease)>,
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
@@ -92,8 +95,8 @@ pub trait Log {
     /// Where the log of a task stands.
     fn head(&self, task: &TaskId) -> Result<Head, StoreError>;
 
-    /// What was appended after a commit, in order; within a commit the sums come first. Whole commits only: as many as have `max_bytes`
-    /// together, and at least one if there is one.
+    /// What was appended after a commit, in order; within a commit the sums come first. Whole
+    /// commits only: as many as have `max_bytes` together, and at least one if there is one.
     fn tail(
         &self,
         task: &TaskId,
@@ -110,14 +113,15 @@ pub trait ShufflerStore: Log + Send + Sync {
     /// Makes the task known, or picks up where it was.
     fn open(&self, task: &TaskId) -> Result<Head, StoreError>;
 
-    /// Waits until nobody else can commit to these tasks. They must be known and in ascending order, so that two callers never wait for
-    /// each other.
+    /// Waits until nobody else can commit to these tasks. They must be known and in ascending
+    /// order, so that two callers never wait for each other.
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError>;
 
     /// A round's release: the same bytes for the life of the task. None until its batch is full.
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError>;
 
-    /// The bodies of the first releases that an older version of the store wrote without a signature, at most `max_bytes` of them or one.
+    /// The bodies of the first releases that an older version of the store wrote without a
+    /// signature, at most `max_bytes` of them or one.
     fn unsigned(
         &self,
         _task: &TaskId,
@@ -126,7 +130,8 @@ pub trait ShufflerStore: Log + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again later.
+    /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again
+    /// later.
     fn forget(&self) -> Result<bool, StoreError>;
 
     /// Whether a commit would work now.
@@ -166,7 +171,8 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Whether this step follows what a store has: its last round, 0 before the first, and its last release.
+    /// Whether this step follows what a store has: its last round, 0 before the first, and its last
+    /// release.
     fn check(&self, last_round: u32, last: Option<ReleaseHash>) -> Result<(), StoreError> {
         if self.round != last_round + 1 {
             return Err(StoreError::Order { found: self.round, next: last_round + 1 });
@@ -192,8 +198,9 @@ pub trait BanditStore: Send + Sync {
     /// Makes the task known, or picks up where it was; none before the first release.
     fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError>;
 
-    /// Writes down a release, the statistics with it and the model, in one durable step. Each round comes once and in order, and the release
-    /// before it must be the stated one; otherwise nothing changes.
+    /// Writes down a release, the statistics with it and the model, in one durable step. Each round
+    /// comes once and in order, and the release before it must be the stated one; otherwise nothing
+    /// changes.
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError>;
 
     /// The newest model.

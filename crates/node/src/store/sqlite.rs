@@ -63,7 +63,8 @@ impl Database {
         Ok(Self { writer, path: path.to_owned(), _lock: None })
     }
 
-    /// Writes what is there already, as durably as everything else. (An update of a row to its own values would not reach the file.)
+    /// Writes what is there already, as durably as everything else. (An update of a row to its own
+    /// values would not reach the file.)
     pub fn check_writable(&self, schema: &Schema) -> Result<(), StoreError> {
         Ok(self.writer.pragma_update(None, "user_version", schema.migrations.len() as i64)?)
     }
@@ -95,7 +96,8 @@ fn configure(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads the whole file once at the start, so that damage is noticed before anything is answered from it.
+/// Reads the whole file once at the start, so that damage is noticed before anything is answered
+/// from it.
 fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), StoreError> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let application: i32 =
@@ -159,7 +161,8 @@ pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::File { path: to.to_owned(), error };
     OpenOptions::new().create_new(true).write(true).mode(0o600).open(to).map_err(failed)?;
     let mut target = Connection::open(to)?;
-    // All pages in one step: a copy in several begins again whenever a commit comes between two of them.
+    // All pages in one step: a copy in several begins again whenever a commit comes between two of
+    // them.
     Backup::new(&source, &mut target)?.run_to_completion(i32::MAX, Duration::ZERO, None)?;
     target.pragma_update(None, "journal_mode", "DELETE")?;
     drop(target);

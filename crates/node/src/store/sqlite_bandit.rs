@@ -110,7 +110,8 @@ impl BanditStore for SqliteBanditStore {
     }
 }
 
-/// The row of a task, the last round it has absorbed (0 before the first), and that round's release.
+/// The row of a task, the last round it has absorbed (0 before the first), and that round's
+/// release.
 fn last(
     connection: &Connection,
     task: &TaskId,

@@ -22,7 +22,8 @@ use super::{
 pub(super) const SCHEMA: Schema = Schema {
     application: 0x1c_72_6f_77,
     migrations: &[
-        // Sums and count of the unfinished batch; the ids of each commit, in one blob for each round they were made for; the releases.
+        // Sums and count of the unfinished batch; the ids of each commit, in one blob for each
+        // round they were made for; the releases.
         Migration::Statements(
             "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, batch BLOB NOT NULL);
          CREATE TABLE ids (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, ids BLOB NOT NULL);
@@ -30,15 +31,17 @@ pub(super) const SCHEMA: Schema = Schema {
          CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;",
         ),
         Migration::Statements("ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"),
-        // The unfinished batch and the ids become a log: table sums has snapshots and deltas, table ids the rest.
+        // The unfinished batch and the ids become a log: table sums has snapshots and deltas, table
+        // ids the rest.
         Migration::Code(upgrade::to_log),
     ],
 };
 
 /// The shuffler's memory in one SQLite file, which one process has open.
 ///
-/// Sums and ids are apart, because they live for different times: deltas for at most two seconds, ids for the grace window. Sums are so few
-/// that [`ShufflerStore::forget`] can write the whole table again.
+/// Sums and ids are apart, because they live for different times: deltas for at most two seconds,
+/// ids for the grace window. Sums are so few that [`ShufflerStore::forget`] can write the whole
+/// table again.
 pub struct SqliteShufflerStore {
     writer: Mutex<Writer>,
     reader: Mutex<Connection>,
@@ -113,7 +116,8 @@ impl ShufflerStore for SqliteShufflerStore {
         let mut writer = self.writer();
         let Writer { database, dirty, remnants } = &mut *writer;
         if *remnants {
-            // Once for what is committed by now: a reader that stays must not make the write-ahead log grow.
+            // Once for what is committed by now: a reader that stays must not make the write-ahead
+            // log grow.
             rewrite_sums(&mut database.writer)?;
             *remnants = false;
         }
@@ -133,8 +137,9 @@ impl ShufflerStore for SqliteShufflerStore {
 
 /// Writes table sums anew.
 ///
-/// `secure_delete` overwrites a deleted row, but not the copies of it that SQLite leaves behind in a page when rows move to another. A table
-/// that is deleted as a whole is overwritten page by page.
+/// `secure_delete` overwrites a deleted row, but not the copies of it that SQLite leaves behind in
+/// a page when rows move to another. A table that is deleted as a whole is overwritten page by
+/// page.
 fn rewrite_sums(connection: &mut Connection) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut statement = transaction.prepare("SELECT task, seq, kind, round, bytes FROM sums")?;
@@ -152,7 +157,8 @@ fn rewrite_sums(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Moves what is current into the file and cuts the write-ahead log to nothing. False if a reader is in the way.
+/// Moves what is current into the file and cuts the write-ahead log to nothing. False if a reader
+/// is in the way.
 fn truncate_wal(connection: &Connection) -> Result<bool, StoreError> {
     // Commits do not wait for a reader, a backup for example.
     connection.busy_timeout(Duration::ZERO)?;
@@ -208,7 +214,8 @@ impl Turn for SqliteTurn<'_> {
         for (task, change) in changes {
             write(&transaction, &task, change)?;
         }
-        // The log may have the whole transaction although its sync failed: a restart would then find it.
+        // The log may have the whole transaction although its sync failed: a restart would then
+        // find it.
         transaction.commit().map_err(|error| CommitError::Unknown(error.into()))
     }
 }
@@ -284,7 +291,8 @@ fn write_release(
     round: u32,
     SignedRelease { body, signature }: SignedRelease,
 ) -> Result<(), StoreError> {
-    // A release of an older version of the store has no signature yet. Nothing else is ever replaced.
+    // A release of an older version of the store has no signature yet. Nothing else is ever
+    // replaced.
     let sql = "INSERT INTO release (task, round, bytes, signature) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (task, round) DO UPDATE SET signature = excluded.signature WHERE signature IS NULL AND bytes = excluded.bytes";
     let signature = with_checksum(signature.to_string().into_bytes());
     let row = params![task, round, with_checksum(body), signature];

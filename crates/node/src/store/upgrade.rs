@@ -1,4 +1,5 @@
-//! How a shuffler's file of version 2 becomes a log: each commit's ids are an entry, the unfinished batch is a snapshot after them.
+//! How a shuffler's file of version 2 becomes a log: each commit's ids are an entry, the unfinished
+//! batch is a snapshot after them.
 
 use incrowd_protocol::ReportId;
 use incrowd_shuffler::{Entry, IdsEntry, PartialSums};
@@ -25,7 +26,8 @@ const AFTER: &str = "
     DROP TABLE old_ids;
     ALTER TABLE task DROP COLUMN batch;";
 
-/// Version 2 to 3. The releases get their signatures later, when the node opens the task with its key.
+/// Version 2 to 3. The releases get their signatures later, when the node opens the task with its
+/// key.
 pub(super) fn to_log(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     transaction.execute_batch(BEFORE)?;
     let mut tasks =

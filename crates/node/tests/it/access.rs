@@ -1,4 +1,5 @@
-//! Who may ask for what, and what an operator serves at all: R15 (limits), R22 (tokens, own files of each role).
+//! Who may ask for what, and what an operator serves at all: R15 (limits), R22 (tokens, own files
+//! of each role).
 
 use std::fs;
 

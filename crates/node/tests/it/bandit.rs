@@ -1,5 +1,5 @@
-//! Models over HTTP: R20 (the same signed bytes for everyone, versions only grow) and R24 (each release once, and the same model however the
-//! bandit got there).
+//! Models over HTTP: R20 (the same signed bytes for everyone, versions only grow) and R24 (each
+//! release once, and the same model however the bandit got there).
 
 use std::{fs, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Settings: a file, then the environment, then flags; wrong ones are refused by their name. And every problem is documented.
+//! Settings: a file, then the environment, then flags; wrong ones are refused by their name. And
+//! every problem is documented.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! One suite for every store of the shuffler: what a store promises by itself, and what the open tasks make of it (R1, R2, R3, R4, R5), also
-//! when commits fail or nobody knows whether they did. A further store is one more line in [`stores`].
+//! One suite for every store of the shuffler: what a store promises by itself, and what the open
+//! tasks make of it (R1, R2, R3, R4, R5), also when commits fail or nobody knows whether they did.
+//! A further store is one more line in [`stores`].
 
 use std::{
     collections::BTreeMap,
@@ -283,7 +284,8 @@ fn a_store_has_a_clock() {
 /// What a device or an operator does.
 #[derive(Debug, Clone)]
 enum Deed {
-    /// Uploads in one step; each is the numbers of the reports. A new report is made for the current round plus the second number, minus 3.
+    /// Uploads in one step; each is the numbers of the reports. A new report is made for the
+    /// current round plus the second number, minus 3.
     Upload(Vec<Vec<(u32, u32)>>, Option<Fault>),
     /// The process ends without any notice.
     Crash,
@@ -372,7 +374,8 @@ impl Model {
     }
 }
 
-/// Does something that may fail as armed. What it answers, and whether it must be taken to have happened.
+/// Does something that may fail as armed. What it answers, and whether it must be taken to have
+/// happened.
 fn with_fault<T>(
     shelf: &mut Shelf,
     fault: Option<Fault>,
@@ -395,7 +398,8 @@ fn with_fault<T>(
     }
 }
 
-/// R1 to R5 on any store: the same deeds on the open tasks and on the simplest telling of what must hold.
+/// R1 to R5 on any store: the same deeds on the open tasks and on the simplest telling of what must
+/// hold.
 fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCaseError> {
     let task = orphan(plain(mechanism(6, grace, &[(ROUNDS, SIZE, 1)])));
     let id = task.id();
@@ -544,7 +548,8 @@ fn r1_an_upload_with_an_unknown_task_changes_nothing() {
 #[test]
 fn a_restart_reads_a_bounded_number_of_bytes_besides_the_ids() {
     for mut shelf in stores() {
-        // 5150 sums of a report each: a delta has 658 bytes, a snapshot of some thousand reports 8 KB.
+        // 5150 sums of a report each: a delta has 658 bytes, a snapshot of some thousand reports 8
+        // KB.
         let task = orphan(plain(mechanism(100, 0, &[(1, 4_000_000, 1)])));
         shelf.open(&task);
         let mut longest = 0;

@@ -1,4 +1,5 @@
-//! R3, R5, R25 over HTTP when a commit fails or nobody knows whether it did: the group is answered 503, and a retry tells what became of it.
+//! R3, R5, R25 over HTTP when a commit fails or nobody knows whether it did: the group is answered
+//! 503, and a retry tells what became of it.
 
 use std::sync::Arc;
 
@@ -113,7 +114,8 @@ async fn r3_r5_r25_after_a_failed_or_unknown_commit_a_retry_is_answered_correctl
         }
         assert_eq!(service.outcomes(&place, "unavailable"), 4);
 
-        // The whole group of the report that fills the batch: the release is there after the retry, once.
+        // The whole group of the report that fills the batch: the release is there after the retry,
+        // once.
         let group = [report(3), report(4), report(5)];
         store.arm(Some(Fault::UnknownWithEffect));
         assert_eq!(service.bulk(&place, &group).await.0, 503);

@@ -1,4 +1,5 @@
-//! Oblivious HTTP from a device over a relay to the gateway, and TLS on the listeners (R18, R19, R22).
+//! Oblivious HTTP from a device over a relay to the gateway, and TLS on the listeners (R18, R19,
+//! R22).
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! What hostile and unlucky requests do: R21 (bounded sizes, times, memory), R23 (bounded influence, limited floods), R25 (a store that is full
-//! or locked).
+//! What hostile and unlucky requests do: R21 (bounded sizes, times, memory), R23 (bounded
+//! influence, limited floods), R25 (a store that is full or locked).
 
 use std::{
     fs,

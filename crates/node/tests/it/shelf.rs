@@ -1,4 +1,5 @@
-//! A shuffler's store with the open tasks on top, which can crash and come back; and a store that fails on demand.
+//! A shuffler's store with the open tasks on top, which can crash and come back; and a store that
+//! fails on demand.
 
 use std::{
     path::PathBuf,
@@ -166,7 +167,8 @@ impl Shelf {
         self.folder.as_ref().unwrap().path().join("shuffler.db")
     }
 
-    /// The process is gone: what it had in memory is lost. A store in memory stays, as one on another machine would.
+    /// The process is gone: what it had in memory is lost. A store in memory stays, as one on
+    /// another machine would.
     pub fn crash(&mut self) {
         let store: Arc<dyn ShufflerStore> = match &self.folder {
             None => self.store.store.clone(),

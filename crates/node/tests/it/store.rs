@@ -1,4 +1,5 @@
-//! The bandit's stores (R24), what the shuffler's file forgets (R6), and what a file must survive (R25).
+//! The bandit's stores (R24), what the shuffler's file forgets (R6), and what a file must survive
+//! (R25).
 
 use std::{
     collections::HashSet,
@@ -68,7 +69,8 @@ impl BanditShelf {
     }
 }
 
-/// The releases of a task whose sums are all different, and for each the statistics and the model that follow.
+/// The releases of a task whose sums are all different, and for each the statistics and the model
+/// that follow.
 struct History {
     task: Task,
     steps: Vec<(Vec<u8>, Bandit, Option<StoredModel>)>,
@@ -210,7 +212,8 @@ const FIRST_VERSION: &str = "
     PRAGMA application_id = 477261687;
     PRAGMA user_version = 1;";
 
-/// A file of the first version: round 1 is released, two reports of round 2 are counted, one of them made for round 1.
+/// A file of the first version: round 1 is released, two reports of round 2 are counted, one of
+/// them made for round 1.
 fn first_version(path: &Path, task: &Task) -> Vec<u8> {
     let mechanism = task.mechanism();
     let file = Connection::open(path).unwrap();
@@ -290,7 +293,8 @@ fn r25_a_file_of_the_first_version_keeps_its_batch_ids_and_releases() {
 fn r25_a_file_of_the_second_version_keeps_its_batches_ids_releases_and_ends() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("shuffler.db");
-    // The same file with three more tasks: finished, closed after its first release, and never used.
+    // The same file with three more tasks: finished, closed after its first release, and never
+    // used.
     let filled = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
     let [finished, closed, fresh] = [(1, 1), (3, 1), (3, 2)]
         .map(|(rounds, grace)| orphan(plain(mechanism(3, grace, &[(rounds, 3, 1)]))));
@@ -425,7 +429,8 @@ fn r25_a_flipped_bit_in_an_old_file_is_noticed_by_the_upgrade() {
 fn r25_a_flipped_bit_in_what_is_stored_is_noticed() {
     let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
     let key = SigningKey::from_bytes(&[7; 32]);
-    // Round 1 is released; round 2 has a snapshot of one report, a delta of another, and the ids of all five.
+    // Round 1 is released; round 2 has a snapshot of one report, a delta of another, and the ids of
+    // all five.
     let damaged = |change: &dyn Fn(&Path)| {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("shuffler.db");
@@ -533,7 +538,8 @@ fn packed(sums: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// A report with counts of eight bits, which no other number has: in a report and in a delta they are the same 27 bytes.
+/// A report with counts of eight bits, which no other number has: in a report and in a delta they
+/// are the same 27 bytes.
 fn wide(task: &Task, round: u32, number: u32) -> Report {
     let mut counts: Vec<u16> = (0..27u32)
         .map(|j| (((number + 3) * 37 + j * 11 + number / 251 * j) % 251) as u16)
@@ -620,8 +626,8 @@ fn r6_after_forgetting_no_file_has_a_report_or_an_earlier_state_of_the_sums() {
     );
 }
 
-/// Sums of many lengths that come and go: SQLite moves rows from page to page and leaves pieces of them behind, which only a few of these
-/// sequences show.
+/// Sums of many lengths that come and go: SQLite moves rows from page to page and leaves pieces of
+/// them behind, which only a few of these sequences show.
 #[test]
 fn r6_dropped_sums_leave_no_pieces_in_the_slack_of_the_files_pages() {
     const LENGTHS: [usize; 8] = [30, 35, 41, 60, 95, 150, 400, 900];
@@ -717,7 +723,8 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
         let Some(round) = progress.round else { continue };
         let counted = (round - 1) * 4 + progress.count;
         in_the_middle += u32::from((1..116).contains(&counted));
-        // What it says to have counted it knows, and the rest completes it to what it would have been.
+        // What it says to have counted it knows, and the rest completes it to what it would have
+        // been.
         for number in (round - 1) * 4..116 {
             let report = one_hot(mechanism, number / 4 + 1, number);
             let outcomes = accept(&mut tasks, &task, &[report]);

@@ -1,5 +1,5 @@
-//! Reports over HTTP: R1 (full batches only), R2 (released once), R3 (once), R4 (window), R7 (order), R8 (valid only), R12 (lengths), and
-//! what each sender is told.
+//! Reports over HTTP: R1 (full batches only), R2 (released once), R3 (once), R4 (window), R7
+//! (order), R8 (valid only), R12 (lengths), and what each sender is told.
 
 use std::{sync::Arc, time::Duration};
 

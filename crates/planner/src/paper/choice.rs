@@ -21,7 +21,8 @@ pub struct Choice {
     pub regret_rate: f64,
 }
 
-/// Most local privacy: epsilon = sqrt(e^{eps0} - 1), which Thm 1 wants below 1, so that epsilon_0 < ln 2.
+/// Most local privacy: epsilon = sqrt(e^{eps0} - 1), which Thm 1 wants below 1, so that epsilon_0 <
+/// ln 2.
 ///
 /// # Reference
 /// Garcelon et al. 2021, Cor. 1. The flip probability is Prop. 1's; the corollary's rate uses that of a single bit (slip 12).
@@ -47,7 +48,8 @@ pub fn corollary_1(
     Ok(Choice { epsilon_local, epsilon_central, flip, bits, regret_rate })
 }
 
-/// Least regret: p = 1 - eps^{2/3} T^{1/6}, m = 1 (and eta = 0.5, lambda = sqrt(T)); the rate is T^{2/3}/eps^{1/3}.
+/// Least regret: p = 1 - eps^{2/3} T^{1/6}, m = 1 (and eta = 0.5, lambda = sqrt(T)); the rate is
+/// T^{2/3}/eps^{1/3}.
 ///
 /// # Reference
 /// Garcelon et al. 2021, Cor. 2, which needs eps <= 1/(27 T^{1/4}); the caption of Table 1 has the opposite direction (slip 2).
@@ -74,8 +76,8 @@ pub fn corollary_2(
     })
 }
 
-/// An adversary who sees one release only: c = 1 - p = T^{3/10} eps^{4/5} balances the rate T^{3/4}/sqrt(c) + c^2/eps^2, which is
-/// then T^{3/5}/eps^{2/5}.
+/// An adversary who sees one release only: c = 1 - p = T^{3/10} eps^{4/5} balances the rate
+/// T^{3/4}/sqrt(c) + c^2/eps^2, which is then T^{3/5}/eps^{2/5}.
 ///
 /// # Reference
 /// Garcelon et al. 2021, Remark 2, whose log(T)/eps^2 lacks the factor c^2 that its optimum needs (slip 13).

@@ -1,7 +1,8 @@
 //! The paper's own accounting, for reproduction and comparison. **Nothing here is a certificate.**
 //!
-//! Numbers are what Garcelon, Chaudhuri, Perchet, Pirotta 2021 print, with its slips (`docs/paper-notes.md`) unless a
-//! name says `Repaired`. Outside the conditions a result states there is an error that names the violated condition.
+//! Numbers are what Garcelon, Chaudhuri, Perchet, Pirotta 2021 print, with its slips
+//! (`docs/paper-notes.md`) unless a name says `Repaired`. Outside the conditions a result states
+//! there is an error that names the violated condition.
 
 mod choice;
 mod regret;
@@ -155,7 +156,8 @@ pub fn proposition_3(
     Ok(2.0 * randomizer.dd3() * sqrt(8.0 * m * ln_8) * (1.0 - (p - q)) * spread)
 }
 
-/// The epsilon of Prop. 3 over all batches of the horizon, by the best of no, basic and advanced composition.
+/// The epsilon of Prop. 3 over all batches of the horizon, by the best of no, basic and advanced
+/// composition.
 pub fn composed_proposition_3(
     randomizer: Randomizer,
     batch_size: u64,
@@ -179,7 +181,8 @@ pub fn composed_proposition_3(
     })
 }
 
-/// The smallest batch size that Prop. 3 with the best composition allows; often larger than the horizon, which is `feasible: false`.
+/// The smallest batch size that Prop. 3 with the best composition allows; often larger than the
+/// horizon, which is `feasible: false`.
 pub fn batch_size_proposition_3(
     randomizer: Randomizer,
     target: Target,

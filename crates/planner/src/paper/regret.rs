@@ -39,8 +39,9 @@ pub struct Regret {
     pub regret: f64,
 }
 
-/// The regret bound as printed. Its constants are not to be trusted: the determinant argument does not hold for noisy matrices
-/// (slip 8) and the elliptical term lacks sqrt(2d) and the logarithms of the width (slip 9). Say so wherever the number is shown.
+/// The regret bound as printed. Its constants are not to be trusted: the determinant argument does
+/// not hold for noisy matrices (slip 8) and the elliptical term lacks sqrt(2d) and the logarithms
+/// of the width (slip 9). Say so wherever the number is shown.
 ///
 /// # Reference
 /// Garcelon et al. 2021, Thm 2. Printed for epsilon_0 < 1, which Cor. 2, derived from it, leaves; only epsilon is checked here.
@@ -72,8 +73,9 @@ pub fn theorem_2(
     Ok(Regret { case, regret: width / sqrt(1.0 - p) * sqrt(optimism) + batches })
 }
 
-/// The regret bound of the algorithm that updates at every batch, as printed: 2 beta sqrt(10 T/M) ln(T+1) (sqrt(M d) + d sqrt(T/M)) with the last width beta.
-/// Like Thm 2 it rests on matrices without noise (slip 8).
+/// The regret bound of the algorithm that updates at every batch, as printed: 2 beta sqrt(10 T/M)
+/// ln(T+1) (sqrt(M d) + d sqrt(T/M)) with the last width beta. Like Thm 2 it rests on matrices
+/// without noise (slip 8).
 ///
 /// # Reference
 /// Garcelon et al. 2021, appendix on scheduled updates (FixedBatchedShuffling-LinUCB).

@@ -1,4 +1,5 @@
-//! The paper's numbers, with its slips: those of `docs/paper-notes.md` and of `reference/generate.py`.
+//! The paper's numbers, with its slips: those of `docs/paper-notes.md` and of
+//! `reference/generate.py`.
 
 use incrowd_planner::paper::{
     Composition, Learning, Randomizer, RegretCase, Target, Theorem1, batch_size_proposition_3,

@@ -90,7 +90,8 @@ fn more_privacy_never_learns_faster() {
     assert!(at(0.05, 8.0) > 1.2 * at(1.0, 8.0));
 }
 
-/// The project's prototype has 1004 to 1190 for growing batches at central (1, 1e-6), d = 5, T = 1e5, and 1954 for equal ones with one bit.
+/// The project's prototype has 1004 to 1190 for growing batches at central (1, 1e-6), d = 5, T =
+/// 1e5, and 1954 for equal ones with one bit.
 #[test]
 fn lifting_the_local_cap_buys_accuracy_with_more_bits() {
     let capped = PlanRequest { central_epsilon: Some(1.0), ..PlanRequest::new(5, 100_000) };

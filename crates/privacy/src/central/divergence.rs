@@ -1,4 +1,5 @@
-//! kappa: the largest Renyi divergence of a sum between two values of one person, per squared difference. Proof: `docs/privacy-proofs.md`, section 3.
+//! kappa: the largest Renyi divergence of a sum between two values of one person, per squared
+//! difference. Proof: `docs/privacy-proofs.md`, section 3.
 
 use std::ops::Range;
 
@@ -18,13 +19,14 @@ pub(super) struct Laws {
     bits: u32,
     /// For both ends of every cell: the end against its neighbour.
     cells: Vec<Groups>,
-    /// For every grid point and both directions: the point against points of the cells that do not touch it.
+    /// For every grid point and both directions: the point against points of the cells that do not
+    /// touch it.
     beyond: Vec<Vec<Node>>,
 }
 
 impl Laws {
-    /// Laws of `sums` plus the person's coins, with tails of mass `tail` cut off and points put into at most `groups` groups. None if the window is too
-    /// small to say anything.
+    /// Laws of `sums` plus the person's coins, with tails of mass `tail` cut off and points put
+    /// into at most `groups` groups. None if the window is too small to say anything.
     pub fn new(sums: &Pmf, bits: u32, keep: f64, tail: f64, groups: usize) -> Option<Self> {
         let grid = grid_laws(sums, bits, keep);
         let window = window(&grid, tail)?;
@@ -46,7 +48,8 @@ impl Laws {
     /// At least D_alpha(P_v || P_v') / (v - v')^2 for all v, v' in [-1, 1].
     pub fn kappa(&self, order: f64, effort: Effort) -> Option<f64> {
         let mut worst = 0f64;
-        // v or v' at the end of a cell, the other one inside or beyond: the likelihood ratio to the power alpha or 1 - alpha.
+        // v or v' at the end of a cell, the other one inside or beyond: the likelihood ratio to the
+        // power alpha or 1 - alpha.
         for power in [order, 1.0 - order] {
             for groups in &self.cells {
                 worst = worst.max(within_cell(groups, self.bits, power, effort));
@@ -60,7 +63,8 @@ impl Laws {
     }
 }
 
-/// Laws of the sum when v is a grid point: k coins lean up, m - k lean down, k = 0..=m. All on the same positions.
+/// Laws of the sum when v is a grid point: k coins lean up, m - k lean down, k = 0..=m. All on the
+/// same positions.
 fn grid_laws(sums: &Pmf, bits: u32, keep: f64) -> Vec<Pmf> {
     let (up, down) = (f64::midpoint(1.0, keep), f64::midpoint(1.0, -keep));
     let mut downs = vec![sums.clone()];
@@ -84,7 +88,8 @@ fn window(laws: &[Pmf], tail: f64) -> Option<Range<usize>> {
     positive.then_some(low..high)
 }
 
-/// Points of a window with weight w and relative difference y = other/end - 1, in groups of neighbours: a convex function of y is at most its chord.
+/// Points of a window with weight w and relative difference y = other/end - 1, in groups of
+/// neighbours: a convex function of y is at most its chord.
 struct Groups(Vec<Group>);
 
 struct Group {
@@ -172,7 +177,8 @@ struct Chord {
 }
 
 impl Chord {
-    /// At least `ratio(x, y)` for all x of the interval and y at most the chord at x, for a ratio that falls in x and grows in y.
+    /// At least `ratio(x, y)` for all x of the interval and y at most the chord at x, for a ratio
+    /// that falls in x and grows in y.
     fn largest(&self, pieces: u32, ratio: impl Fn(f64, f64) -> f64) -> f64 {
         let at = |piece: u32| {
             let share = f64::from(piece) / f64::from(pieces);
@@ -194,8 +200,8 @@ struct Node {
     groups: Groups,
 }
 
-/// Nodes in the cells above or below the grid point `fixed` that do not touch it, by distance: the ends of the cells and some points inside, more of them
-/// where the distance is small.
+/// Nodes in the cells above or below the grid point `fixed` that do not touch it, by distance: the
+/// ends of the cells and some points inside, more of them where the distance is small.
 fn beyond(laws: &[&[f64]], fixed: usize, above: bool, groups: usize) -> Vec<Node> {
     let m = laws.len() - 1;
     let cells = if above { m - fixed } else { fixed };
@@ -217,7 +223,8 @@ fn beyond(laws: &[&[f64]], fixed: usize, above: bool, groups: usize) -> Vec<Node
     nodes
 }
 
-/// At least ln(phi)/(v - v')^2 for v (or v') at a grid point and the other one in a cell that does not touch it: phi is convex along a cell.
+/// At least ln(phi)/(v - v')^2 for v (or v') at a grid point and the other one in a cell that does
+/// not touch it: phi is convex along a cell.
 fn across_cells(nodes: &[Node], power: f64, effort: Effort) -> f64 {
     let at =
         |node: &Node| (node.distance, node.groups.upper(|y| power_excess_upper(y, power)).max(0.0));

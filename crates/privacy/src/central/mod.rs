@@ -1,7 +1,9 @@
-//! Central privacy of one released batch: adversaries (b) and (c). Proofs: `docs/privacy-proofs.md`, sections 2 to 4.
+//! Central privacy of one released batch: adversaries (b) and (c). Proofs:
+//! `docs/privacy-proofs.md`, sections 2 to 4.
 //!
-//! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for the worst pair of inputs of one person, the Renyi
-//! divergence of a sum is at most kappa (v - v')^2; the values v of one person have an L2 diameter of at most sqrt(4.5); the conversion to
+//! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for
+//! the worst pair of inputs of one person, the Renyi divergence of a sum is at most kappa (v -
+//! v')^2; the values v of one person have an L2 diameter of at most sqrt(4.5); the conversion to
 //! (epsilon, delta) is pointwise, so that tails of the sums may be cut off and paid for in delta.
 
 mod cover;
@@ -51,8 +53,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting of one report's law in a batch of which everybody is honest, for a person who takes
-    /// part once.
+    /// The setting of one report's law in a batch of which everybody is honest, for a person who
+    /// takes part once.
     pub fn new(
         dimension: Dimension,
         bits: Bits,
@@ -132,7 +134,8 @@ fn capped(bound: BoundName, epsilon: f64, cap: Bound) -> Bound {
     Bound { bound, epsilon: up(epsilon).min(cap.epsilon) }
 }
 
-/// A fast guess at [`certify`], for searching: the others unanimous, which is not proved to be the worst.
+/// A fast guess at [`certify`], for searching: the others unanimous, which is not proved to be the
+/// worst.
 pub fn approx_epsilon(setting: &Setting) -> f64 {
     let cap = setting.local().epsilon;
     let bits = setting.others.saturating_mul(u64::from(setting.bits.get()));
@@ -153,7 +156,8 @@ fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
     composition::best_for(at, setting.participations, setting.delta)
 }
 
-/// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a fair binomial. Proof: section 4.
+/// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a
+/// fair binomial. Proof: section 4.
 fn blanket(setting: &Setting) -> Option<f64> {
     let (_, order) = best_order(setting, &blank_bits(setting)?, BLANKET_SHARE + TAIL_SHARE)?;
     let kappa = blanket_kappa(setting, order)?;
@@ -192,7 +196,8 @@ fn unanimous(setting: &Setting) -> Option<Pmf> {
     Some(Binomial::new(used_bits(setting)?, (1.0 - setting.keep.get()) / 2.0).pmf())
 }
 
-/// How many of the others' bits the bound over worst others uses; none where it would take too long.
+/// How many of the others' bits the bound over worst others uses; none where it would take too
+/// long.
 fn used_bits(setting: &Setting) -> Option<u64> {
     if setting.bits.get() > MOST_GRID_COVERED || setting.others == 0 {
         return None;
@@ -200,17 +205,18 @@ fn used_bits(setting: &Setting) -> Option<u64> {
     Some(setting.others.checked_mul(u64::from(setting.bits.get()))?.min(MOST_BITS))
 }
 
-/// Whether the bound over worst others uses all of the others' bits; then it is below the blanket and the clones.
+/// Whether the bound over worst others uses all of the others' bits; then it is below the blanket
+/// and the clones.
 fn uses_all_bits(setting: &Setting) -> bool {
     let bits = setting.others.checked_mul(u64::from(setting.bits.get()));
     bits.is_some() && used_bits(setting) == bits
 }
 
-/// A person takes part in k batches, each of any of these kinds: the smallest proved central epsilon of all k together. `alone` is what [`certify`]
-/// says of each kind.
+/// A person takes part in k batches, each of any of these kinds: the smallest proved central
+/// epsilon of all k together. `alone` is what [`certify`] says of each kind.
 ///
-/// Different laws composed can exceed each of them composed with itself, so the kinds are compared at one common order, where divergences add up.
-/// Proof: section 6.3.
+/// Different laws composed can exceed each of them composed with itself, so the kinds are compared
+/// at one common order, where divergences add up. Proof: section 6.3.
 pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Bound {
     let worst = settings.iter().zip(alone).max_by(|(_, a), (_, b)| a.epsilon.total_cmp(&b.epsilon));
     let (leader, &worst) = worst.expect("invariant: a checked schedule has a stage");
@@ -224,7 +230,8 @@ pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Bound {
     mixed(settings, leader).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap))
 }
 
-/// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of them has no bound on its divergence.
+/// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of
+/// them has no bound on its divergence.
 fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
     let spent =
         if settings.iter().all(uses_all_bits) { TAIL_SHARE } else { BLANKET_SHARE + TAIL_SHARE };
@@ -244,7 +251,8 @@ fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
     Some(Bound { bound, epsilon: epsilon(leader, largest, order, spent) })
 }
 
-/// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with the square of m.
+/// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with
+/// the square of m.
 fn kappa(setting: &Setting, sums: &Pmf, order: f64) -> Option<f64> {
     let (groups, effort) = match setting.bits.get() {
         1 => (300, Effort { tolerance: 0.003, pieces: 24 }),
@@ -261,7 +269,8 @@ fn tail_mass(setting: &Setting) -> f64 {
         / (f64::from(setting.participations.get()) * setting.coordinates())
 }
 
-/// Renyi divergence of all sums of one batch, from D_alpha <= kappa (v - v')^2 for each; with what cutting off tails costs.
+/// Renyi divergence of all sums of one batch, from D_alpha <= kappa (v - v')^2 for each; with what
+/// cutting off tails costs.
 fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
     let squares = local::squared_diameter_2(setting.dimension, setting.keep);
     let cut = order / (order - 1.0) * f64::from(setting.bits.get()) / 2.0
@@ -276,8 +285,8 @@ fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
     renyi::epsilon_upper(f64::from(setting.participations.get()) * divergence, order, delta)
 }
 
-/// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum, by golden section over ln(alpha - 1). Every order is
-/// valid, so this may be rough.
+/// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum,
+/// by golden section over ln(alpha - 1). Every order is valid, so this may be rough.
 fn best_order(setting: &Setting, sums: &Pmf, spent: f64) -> Option<(f64, f64)> {
     let groups = if setting.bits == Bits::ONE { 100 } else { 60 };
     let effort = Effort { tolerance: 0.02, pieces: 16 };

@@ -1,4 +1,5 @@
-//! Central bounds: never below the exact epsilon (the sandwich), the promised values, monotone, right in the corners.
+//! Central bounds: never below the exact epsilon (the sandwich), the promised values, monotone,
+//! right in the corners.
 
 use crate::plain::{self, composition, local};
 use incrowd_privacy::{
@@ -17,8 +18,8 @@ fn epsilon(dimension: u32, bits: u32, keep: f64, size: u64, delta: f64) -> f64 {
     central::certify(&setting(dimension, bits, keep, size, delta)).unwrap().epsilon
 }
 
-/// Every bound is at least the exact epsilon found by enumerating the batch (`reference/sandwich.py`), for several inputs of the others, searched
-/// victims, both directions.
+/// Every bound is at least the exact epsilon found by enumerating the batch
+/// (`reference/sandwich.py`), for several inputs of the others, searched victims, both directions.
 #[test]
 fn sandwich() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/sandwich.json");

@@ -1,4 +1,5 @@
-//! Certificates: about one mechanism, the worst stage, said in words and numbers that are rounded up.
+//! Certificates: about one mechanism, the worst stage, said in words and numbers that are rounded
+//! up.
 
 #![allow(clippy::float_cmp)]
 
@@ -82,9 +83,10 @@ fn printed_numbers_are_rounded_up() {
     assert_eq!(format_epsilon(2.0 + 1e-12), "2.0001");
 }
 
-/// Two laws composed can exceed both of them composed with themselves: one report in a batch of one (c = 0.0488) and one in a batch of 1000 (c = 0.5) have an
-/// exact epsilon of at least 0.24015 at delta = 1e-6, d = 1, while twice the one is 0.2245 and twice the other 0.2235. Two reports in the one batch
-/// of 1000 have at least 0.29863.
+/// Two laws composed can exceed both of them composed with themselves: one report in a batch of one
+/// (c = 0.0488) and one in a batch of 1000 (c = 0.5) have an exact epsilon of at least 0.24015 at
+/// delta = 1e-6, d = 1, while twice the one is 0.2245 and twice the other 0.2235. Two reports in
+/// the one batch of 1000 have at least 0.29863.
 #[test]
 fn batches_of_different_stages_are_composed_as_such() {
     let stage = |size, flip: (u32, u32)| Stage {

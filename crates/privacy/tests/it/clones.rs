@@ -1,4 +1,5 @@
-//! The clones bound against exact sums (mpmath, `reference/generate.py`) and at the edges of its range.
+//! The clones bound against exact sums (mpmath, `reference/generate.py`) and at the edges of its
+//! range.
 
 use crate::plain::{delta_upper, epsilon_upper};
 use incrowd_privacy::{PrivacyError, numeric::binomial_at_most_upper};

@@ -19,7 +19,8 @@ fn reference(file: &str) -> Vec<Value> {
     }
 }
 
-/// The best attack found by search (`reference/sandwich.py`) is below every bound; at m = 1, c <= 0.5 and d in {5, 10} within a factor 1.1.
+/// The best attack found by search (`reference/sandwich.py`) is below every bound; at m = 1, c <=
+/// 0.5 and d in {5, 10} within a factor 1.1.
 #[test]
 fn no_attack_exceeds_a_bound_and_the_best_bound_is_tight() {
     let mut tight = 0;

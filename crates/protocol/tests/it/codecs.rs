@@ -47,7 +47,8 @@ proptest! {
         prop_assert!(refused);
     }
 
-    /// R8: whatever is decoded is in range and encodes to the same bytes: one report has one encoding.
+    /// R8: whatever is decoded is in range and encodes to the same bytes: one report has one
+    /// encoding.
     #[test]
     fn decoding_garbage_never_panics_and_is_canonical(
         (mechanism, report) in report(),

@@ -1,4 +1,5 @@
-//! Sums of integers plus a binomial: the Renyi divergence of a binomial against its shifts. Proof: `docs/privacy-proofs.md`, section 8.4.
+//! Sums of integers plus a binomial: the Renyi divergence of a binomial against its shifts. Proof:
+//! `docs/privacy-proofs.md`, section 8.4.
 
 use incrowd_privacy::{
     local::{coordinates, exact_diameter_2},
@@ -20,8 +21,9 @@ const GROUPS: usize = 300;
 const EVERY_SHIFT: u32 = 12;
 const SHIFT_STEP: f64 = 1.08;
 
-/// At least the epsilon, at `delta`, of D sums in which one person's value v is rounded at random to steps of 2/`levels` and to which Bin(`coins`, 1/4) is
-/// added, independently for each. None where nothing can be said: too few coins to hide a shift by `levels`.
+/// At least the epsilon, at `delta`, of D sums in which one person's value v is rounded at random
+/// to steps of 2/`levels` and to which Bin(`coins`, 1/4) is added, independently for each. None
+/// where nothing can be said: too few coins to hide a shift by `levels`.
 pub(super) fn epsilon_upper(
     dimension: Dimension,
     levels: u32,
@@ -75,7 +77,8 @@ fn divergence(
         }
 }
 
-/// The log-likelihood of a binomial against its shifts by 1, ..., `levels` in both directions, at chosen shifts.
+/// The log-likelihood of a binomial against its shifts by 1, ..., `levels` in both directions, at
+/// chosen shifts.
 struct Shifts {
     /// Mass of the binomial that is left out.
     outside: f64,
@@ -173,11 +176,13 @@ fn between((s, at_s): (f64, f64), (t, at_t): (f64, f64)) -> f64 {
 }
 
 impl Shift {
-    /// The shift by `size`: points x against x + size or x - size. `steps` starts `reach` below the first point.
+    /// The shift by `size`: points x against x + size or x - size. `steps` starts `reach` below the
+    /// first point.
     fn new(weights: &[f64], steps: &[f64], reach: usize, size: usize, upward: bool) -> Self {
         let per_group = weights.len().div_ceil(GROUPS);
         let of_group = |(number, chunk): (usize, &[f64])| {
-            // Upward: the sum of the steps x, ..., x + size - 1. Downward: minus that of x - size, ..., x - 1.
+            // Upward: the sum of the steps x, ..., x + size - 1. Downward: minus that of x - size,
+            // ..., x - 1.
             let at = number * per_group + reach - if upward { 0 } else { size };
             let sign = if upward { 1.0 } else { -1.0 };
             let mut ratio: f64 = steps[at..at + size].iter().sum();

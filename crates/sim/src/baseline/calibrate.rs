@@ -1,4 +1,5 @@
-//! The least noise that is certified for an epsilon, and the noise that the baselines' papers print.
+//! The least noise that is certified for an epsilon, and the noise that the baselines' papers
+//! print.
 
 use incrowd_privacy::{
     PrivacyError,
@@ -62,10 +63,11 @@ pub fn local_gaussian(
     least_noise(with, epsilon_local, NOISE_RANGE, GAUSSIAN_TOLERANCE, "local-gaussian")
 }
 
-/// The shuffled Gaussian with (to a thousandth) the least noise that is certified for `epsilon_central`.
+/// The shuffled Gaussian with (to a thousandth) the least noise that is certified for
+/// `epsilon_central`.
 ///
-/// For epsilons above about 2 the certified value can be well below the one asked for: with a little less noise there are too few clones, and the bound
-/// jumps to that of one report.
+/// For epsilons above about 2 the certified value can be well below the one asked for: with a
+/// little less noise there are too few clones, and the bound jumps to that of one report.
 pub fn shuffled_gaussian(
     dimension: u32,
     batch_size: u32,
@@ -75,13 +77,15 @@ pub fn shuffled_gaussian(
     BatchSize::new(u64::from(batch_size))?;
     let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
-    // What is enough for one report is enough for a batch; the sum of a batch, which is released too, needs as much noise as one report.
+    // What is enough for one report is enough for a batch; the sum of a batch, which is released
+    // too, needs as much noise as one report.
     let least = (alone / sqrt(f64::from(batch_size))).max(NOISE_RANGE.0);
     let range = (least.min(alone), alone);
     least_noise(with, epsilon_central, range, TOLERANCE, "shuffled-gaussian")
 }
 
-/// The least noise in a range, to a tolerance, that is certified for `epsilon`: bisection of its logarithm.
+/// The least noise in a range, to a tolerance, that is certified for `epsilon`: bisection of its
+/// logarithm.
 fn least_noise(
     with: impl Fn(f64) -> Baseline,
     epsilon: f64,
@@ -103,14 +107,16 @@ fn least_noise(
     Ok(with(try_bisect(ends, geometric(tolerance), enough)?.holds))
 }
 
-/// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so there are 2g from v = -1 to v = 1.
+/// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so
+/// there are 2g from v = -1 to v = 1.
 fn levels(dimension: u32, batch_size: u32) -> Result<u32, BaselineError> {
     let root = ceil(2.0 * sqrt(f64::from(batch_size))) as u32;
     check_levels(2 * root.max(dimension).max(4))
 }
 
-/// The shuffled binomial with (to a thousandth) the fewest coins that are certified for `epsilon_central`, and twice as many levels as Chowdhury and
-/// Zhou's g = max(2 sqrt(batch_size), d, 4), which is how they round (see [`Baseline::ShuffledBinomial`]).
+/// The shuffled binomial with (to a thousandth) the fewest coins that are certified for
+/// `epsilon_central`, and twice as many levels as Chowdhury and Zhou's g = max(2 sqrt(batch_size),
+/// d, 4), which is how they round (see [`Baseline::ShuffledBinomial`]).
 pub fn shuffled_binomial(
     dimension: u32,
     batch_size: u32,
@@ -162,8 +168,9 @@ pub fn shuffled_binomial(
     Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta })
 }
 
-/// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4 ln(4/delta)^2/eps^2, m = 1 + ceil(log2 n) with n = `leaves`, and
-/// Ltilde^2 = L^2 + 1 = 2 the squared norm of (x, r).
+/// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4
+/// ln(4/delta)^2/eps^2, m = 1 + ceil(log2 n) with n = `leaves`, and Ltilde^2 = L^2 + 1 = 2 the
+/// squared norm of (x, r).
 ///
 /// # Reference
 /// Shariff, Sheffet 2018, Section 4.2. From memory: the form is certain, the constant 16 and the 4 in the logarithm were not compared with the
@@ -186,7 +193,8 @@ pub fn gaussian_tree_as_printed(
     checked(Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta })
 }
 
-/// The shuffled Gaussian with the noise that Chowdhury and Zhou print: sigma = 4 sqrt(2 ln(2.5 B/delta) ln(2/delta))/(eps sqrt(B)).
+/// The shuffled Gaussian with the noise that Chowdhury and Zhou print: sigma = 4 sqrt(2 ln(2.5
+/// B/delta) ln(2/delta))/(eps sqrt(B)).
 ///
 /// # Reference
 /// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5 B/delta))/(eps sqrt(B)), which agrees in form; the
@@ -205,7 +213,8 @@ pub fn shuffled_gaussian_as_printed(
     checked(Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta })
 }
 
-/// The shuffled binomial with the coins that Chowdhury and Zhou print: g = max(2 sqrt(B), d, 4), b = 24e4 g^2 ln(4(d^2+1)/delta)^2/(eps^2 B), p = 1/4.
+/// The shuffled binomial with the coins that Chowdhury and Zhou print: g = max(2 sqrt(B), d, 4), b
+/// = 24e4 g^2 ln(4(d^2+1)/delta)^2/(eps^2 B), p = 1/4.
 ///
 /// # Reference
 /// Chowdhury, Zhou 2022, the theorem on SDP-Vec, after Cheu et al. 2022. g, p and the form of b agree with their published code, which has a tuned

@@ -1,7 +1,10 @@
-//! The mechanisms of the algorithms that a simulator compares with, each with a certificate. Proofs: `docs/privacy-proofs.md`, section 8.
+//! The mechanisms of the algorithms that a simulator compares with, each with a certificate.
+//! Proofs: `docs/privacy-proofs.md`, section 8.
 //!
-//! All numbers are for contexts of norm at most L = 1 and rewards in [0, 1]: one person's datum is v = (r u, lower triangle of u u') with D = d(d+3)/2
-//! coordinates, and another datum in its place moves v by at most sqrt(4.5) (2 for d = 1). One person is in one leaf, sends one report, is in one batch.
+//! All numbers are for contexts of norm at most L = 1 and rewards in [0, 1]: one person's datum is
+//! v = (r u, lower triangle of u u') with D = d(d+3)/2 coordinates, and another datum in its place
+//! moves v by at most sqrt(4.5) (2 for d = 1). One person is in one leaf, sends one report, is in
+//! one batch.
 //!
 //! # Privacy
 //! These are baselines in a simulation, not a product. The certificates are about Gaussians over the real numbers; Gaussians computed in floats can reveal
@@ -30,14 +33,17 @@ const MOST_LEVELS: u32 = 100_000;
 /// Smallest and largest standard deviation of Gaussian noise.
 const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
 
-/// What a baseline adds to people's data. The numbers are not checked here: [`certify`] refuses what makes no sense.
+/// What a baseline adds to people's data. The numbers are not checked here: [`certify`] refuses
+/// what makes no sense.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Baseline {
-    /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy prefix sums, after 1, ..., `leaves` - 1 leaves.
+    /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy
+    /// prefix sums, after 1, ..., `leaves` - 1 leaves.
     ///
-    /// A prefix of t leaves is the sum of one node for each binary digit of t, from the largest; each node that is used has its own noise, drawn once. The
-    /// prefix after the last leaf is not released, since nobody comes after it.
+    /// A prefix of t leaves is the sum of one node for each binary digit of t, from the largest;
+    /// each node that is used has its own noise, drawn once. The prefix after the last leaf is not
+    /// released, since nobody comes after it.
     ///
     /// # Reference
     /// Shariff, Sheffet 2018, *Differentially private contextual linear bandits*; the tree is that of Dwork et al. 2010 and Chan, Shi, Song 2010.
@@ -53,7 +59,8 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// A trusted server adds up batches of a public size and releases each sum once with fresh noise.
+    /// A trusted server adds up batches of a public size and releases each sum once with fresh
+    /// noise.
     GaussianBatches {
         /// Dimension of the contexts (d).
         dimension: u32,
@@ -88,8 +95,9 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// Each coordinate (v+1)/2 is rounded at random to a multiple of 1/`levels`, up or down so that its mean is right, and each person adds `coins` bits
-    /// that are one with probability 1/4; the shuffler releases, for each coordinate, the number of ones of a batch.
+    /// Each coordinate (v+1)/2 is rounded at random to a multiple of 1/`levels`, up or down so that
+    /// its mean is right, and each person adds `coins` bits that are one with probability 1/4; the
+    /// shuffler releases, for each coordinate, the number of ones of a batch.
     ///
     /// # Reference
     /// Chowdhury, Zhou 2022, SDP-Vec, after Cheu, Joseph, Mao, Peng 2022, *Shuffle private stochastic convex optimization*. They write g for half of
@@ -109,7 +117,8 @@ pub enum Baseline {
 }
 
 impl Baseline {
-    /// SHA-256 over the tag `incrowd/baseline/v1`, the variant's name, each with a zero byte after it, and its numbers, big-endian.
+    /// SHA-256 over the tag `incrowd/baseline/v1`, the variant's name, each with a zero byte after
+    /// it, and its numbers, big-endian.
     pub fn hash(&self) -> MechanismHash {
         let (name, words, reals) = match *self {
             Self::GaussianTree { dimension, leaf_size, leaves, noise_std, delta } => {
@@ -157,10 +166,11 @@ impl Baseline {
         }
     }
 
-    /// Standard deviation of the noise of one released sum (a node of the tree, one person's report, a batch), for each coordinate of v.
+    /// Standard deviation of the noise of one released sum (a node of the tree, one person's
+    /// report, a batch), for each coordinate of v.
     ///
-    /// For the binomial this is an upper bound: rounding a person's value at random adds at most 1/levels^2 to the variance, the coins of a batch add
-    /// (2/levels)^2 coins batch_size 3/16.
+    /// For the binomial this is an upper bound: rounding a person's value at random adds at most
+    /// 1/levels^2 to the variance, the coins of a batch add (2/levels)^2 coins batch_size 3/16.
     pub fn noise_std(&self) -> f64 {
         match *self {
             Self::GaussianTree { noise_std, .. }
@@ -226,7 +236,8 @@ fn check_noise(noise_std: f64) -> Result<(), BaselineError> {
     }
 }
 
-/// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the hash of the mechanism it is about.
+/// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the
+/// hash of the mechanism it is about.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BaselineCertificate {
     mechanism: MechanismHash,
@@ -242,7 +253,8 @@ impl BaselineCertificate {
         self.mechanism
     }
 
-    /// Epsilon of what one person sends, at [`Self::delta`]. None if raw data leave the device or nothing is proved.
+    /// Epsilon of what one person sends, at [`Self::delta`]. None if raw data leave the device or
+    /// nothing is proved.
     pub fn epsilon_local(&self) -> Option<f64> {
         self.epsilon_local
     }

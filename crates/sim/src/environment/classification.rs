@@ -17,11 +17,13 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Features {
-    /// All arms see the same columns, each in its own block: with q columns, bias included, and K arms there are q K dimensions.
+    /// All arms see the same columns, each in its own block: with q columns, bias included, and K
+    /// arms there are q K dimensions.
     #[default]
     Shared,
-    /// Columns named `class:feature` belong to the arm of that class and stand at the same place for every arm; the others are shared by all arms. With s shared
-    /// ones and o of each arm there are 1 + s + o dimensions.
+    /// Columns named `class:feature` belong to the arm of that class and stand at the same place
+    /// for every arm; the others are shared by all arms. With s shared ones and o of each arm there
+    /// are 1 + s + o dimensions.
     PerArm,
 }
 
@@ -49,12 +51,15 @@ pub(super) fn projection_seed() -> u64 {
     1
 }
 
-/// Labelled data as a bandit: an arm per class, in alphabetical order, and a reward of 1 for the row's own class, else 0.
+/// Labelled data as a bandit: an arm per class, in alphabetical order, and a reward of 1 for the
+/// row's own class, else 0.
 ///
-/// A person is a row, drawn uniformly with replacement. Columns are standardised with the file's mean and variance, a bias of 1 comes first, and all is divided
-/// by the largest norm in the file, so |x| <= 1. Features named `class:feature` are standardised over all arms together. Then comes the projection, if any: a
-/// matrix of independent normal entries, divided by the largest norm that it gives. The mean reward is a 0 or a 1, so no linear model is exact: this
-/// measures how an algorithm does when the model is wrong.
+/// A person is a row, drawn uniformly with replacement. Columns are standardised with the file's
+/// mean and variance, a bias of 1 comes first, and all is divided by the largest norm in the file,
+/// so |x| <= 1. Features named `class:feature` are standardised over all arms together. Then comes
+/// the projection, if any: a matrix of independent normal entries, divided by the largest norm that
+/// it gives. The mean reward is a 0 or a 1, so no linear model is exact: this measures how an
+/// algorithm does when the model is wrong.
 ///
 /// # Privacy
 /// Mean, variance and largest norm are those of the data, and the list of classes too: nothing of that is private. That is fine for an experiment with a
@@ -211,7 +216,8 @@ fn per_arm(table: &Table, features: &[usize], classes: &[String]) -> Result<ArmV
     Ok(ArmVectors::per_arm(shared, own, table.rows(), classes.len()))
 }
 
-/// The part of a column's name after its class; with the longest class if classes have colons themselves.
+/// The part of a column's name after its class; with the longest class if classes have colons
+/// themselves.
 fn own_feature<'a>(name: &'a str, classes: &[String]) -> Option<&'a str> {
     let rest = |class: &String| name.strip_prefix(class.as_str())?.strip_prefix(':');
     classes.iter().filter_map(rest).min_by_key(|feature| feature.len())

@@ -8,10 +8,12 @@ use super::{
     draw::{draw_features, mean_reward},
 };
 
-/// Tastes change: people as in [`Synthetic`](super::Synthetic), but the hidden direction w moves along a great circle.
+/// Tastes change: people as in [`Synthetic`](super::Synthetic), but the hidden direction w moves
+/// along a great circle.
 ///
-/// Person t = 0, 1, ... meets w(t) = cos(phi) u + sin(phi) v with phi = turn t/horizon and u, v orthonormal, drawn from the seed. After `horizon`
-/// people w stays where it is. theta* = (1, w)/sqrt 2 has norm 1 all the time, so only its staying the same is violated.
+/// Person t = 0, 1, ... meets w(t) = cos(phi) u + sin(phi) v with phi = turn t/horizon and u, v
+/// orthonormal, drawn from the seed. After `horizon` people w stays where it is. theta* = (1,
+/// w)/sqrt 2 has norm 1 all the time, so only its staying the same is violated.
 #[derive(Debug, Clone)]
 pub struct Drifting {
     start: Vec<f64>,
@@ -27,7 +29,8 @@ pub struct Drifting {
 }
 
 impl Drifting {
-    /// `arms` arms per person, an angle of `turn` radians over `horizon` people; everything random comes from `seed`.
+    /// `arms` arms per person, an angle of `turn` radians over `horizon` people; everything random
+    /// comes from `seed`.
     pub fn new(
         dimension: u32,
         arms: u32,

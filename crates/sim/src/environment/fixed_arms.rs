@@ -6,8 +6,9 @@ use super::{
     draw::{draw_features, mean_reward, uniform},
 };
 
-/// Everybody chooses among the same arms, drawn once from the seed: features (1, z)/sqrt 2 with z uniform in the unit ball. The hidden parameter is
-/// that of [`Synthetic`](super::Synthetic), so the mean reward is 1/2 + <z, w>/2.
+/// Everybody chooses among the same arms, drawn once from the seed: features (1, z)/sqrt 2 with z
+/// uniform in the unit ball. The hidden parameter is that of [`Synthetic`](super::Synthetic), so
+/// the mean reward is 1/2 + <z, w>/2.
 ///
 /// # Reference
 /// In the style of the simulations of Chowdhury and Zhou, "Shuffle Private Linear Contextual Bandits" (ICML 2022).

@@ -19,10 +19,12 @@ const PROPENSITY: &str = "pscore";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoggedConfig {
-    /// A CSV file with the columns `action` (an integer from 0), `reward` (from 0 to 1), `pscore` (the probability with which the logging policy chose that action
-    /// for that context) and the context.
+    /// A CSV file with the columns `action` (an integer from 0), `reward` (from 0 to 1), `pscore`
+    /// (the probability with which the logging policy chose that action for that context) and the
+    /// context.
     pub file: PathBuf,
-    /// The columns of the context. Without it: all other columns that have a name and do not begin with text in the first row.
+    /// The columns of the context. Without it: all other columns that have a name and do not begin
+    /// with text in the first row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Vec<String>>,
     /// Random projection to this many dimensions.
@@ -38,7 +40,8 @@ pub struct LoggedConfig {
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Its standard error: the sample's standard deviation by the root of its size. Infinite for a single event.
+    /// Its standard error: the sample's standard deviation by the root of its size. Infinite for a
+    /// single event.
     pub standard_error: f64,
 }
 
@@ -53,21 +56,27 @@ impl Estimate {
     }
 }
 
-/// Logged bandit feedback, replayed: a person counts only if the chosen arm is the logged one, and then with probability p_min/pscore.
+/// Logged bandit feedback, replayed: a person counts only if the chosen arm is the logged one, and
+/// then with probability p_min/pscore.
 ///
-/// p_min is the smallest `pscore` of the file. Given a context x and a choice a, an event counts with probability pscore(a|x) p_min/pscore(a|x) = p_min,
-/// whatever x and a are. So the people who count, with their rewards, are distributed as if the algorithm had been used on people of the logged population, at the
-/// price of the fraction 1 - p_min of the events.
+/// p_min is the smallest `pscore` of the file. Given a context x and a choice a, an event counts
+/// with probability pscore(a|x) p_min/pscore(a|x) = p_min, whatever x and a are. So the people who
+/// count, with their rewards, are distributed as if the algorithm had been used on people of the
+/// logged population, at the price of the fraction 1 - p_min of the events.
 ///
 /// This is unbiased if
-/// - events are independent draws of the same law (order does not matter; it is shuffled by the run's seed),
-/// - `pscore` is the true probability of the logged action given all of the context that the reward depends on, never zero for any arm, and p_min is
-///   the smallest probability that the logging policy ever uses, not just the smallest that happened to be logged,
-/// - the choice does not depend on the event's own reward. This holds in the first pass over the file, [`Logged::people_per_pass`] people on average. Later passes show
-///   rewards again that the learner has learned from, so they flatter it.
+/// - events are independent draws of the same law (order does not matter; it is shuffled by the
+///   run's seed),
+/// - `pscore` is the true probability of the logged action given all of the context that the reward
+///   depends on, never zero for any arm, and p_min is the smallest probability that the logging
+///   policy ever uses, not just the smallest that happened to be logged,
+/// - the choice does not depend on the event's own reward. This holds in the first pass over the
+///   file, [`Logged::people_per_pass`] people on average. Later passes show rewards again that the
+///   learner has learned from, so they flatter it.
 ///
-/// Features are those of a [`Classification`](super::Classification) with shared features: the standardised context and a bias in the block of the arm, then the
-/// projection, if any. Nobody knows the mean rewards, so [`Person::means`] is empty.
+/// Features are those of a [`Classification`](super::Classification) with shared features: the
+/// standardised context and a bias in the block of the arm, then the projection, if any. Nobody
+/// knows the mean rewards, so [`Person::means`] is empty.
 ///
 /// # Privacy
 /// As for a classification, scales come from the data itself and are not private.
@@ -130,7 +139,8 @@ impl Logged {
         Estimate::of(self.rewards.iter().copied())
     }
 
-    /// Mean reward of choosing uniformly, by inverse propensities: the mean of reward/(arms pscore). Unbiased if `pscore` is right and never zero for any arm.
+    /// Mean reward of choosing uniformly, by inverse propensities: the mean of reward/(arms
+    /// pscore). Unbiased if `pscore` is right and never zero for any arm.
     ///
     /// # Reference
     /// Horvitz and Thompson (1952).

@@ -5,12 +5,16 @@ use super::{
     draw::{draw_features, mean_reward},
 };
 
-/// The worst order of contexts: new directions appear one after the other, the last one only near the end.
+/// The worst order of contexts: new directions appear one after the other, the last one only near
+/// the end.
 ///
-/// Features are (1, z)/sqrt 2 with z of d - 1 entries, theta* = (1, w)/sqrt 2 with w uniform on the unit sphere, the mean reward is 1/2 + <z, w>/2. The
-/// horizon of T people has d - 1 phases of equal length (up to rounding). Person t = 0, 1, ... is in phase j = 1 + floor(t (d - 1)/T), at most d - 1, and there
-/// z is uniform on the unit sphere of the first j entries while the others are zero. So all features of phase j lie in a subspace of dimension j + 1,
-/// and whoever comes after the horizon is as in [`Synthetic`](super::Synthetic). With fewer than d - 1 people some phases are left out.
+/// Features are (1, z)/sqrt 2 with z of d - 1 entries, theta* = (1, w)/sqrt 2 with w uniform on the
+/// unit sphere, the mean reward is 1/2 + <z, w>/2. The horizon of T people has d - 1 phases of
+/// equal length (up to rounding). Person t = 0, 1, ... is in phase j = 1 + floor(t (d - 1)/T), at
+/// most d - 1, and there z is uniform on the unit sphere of the first j entries while the others
+/// are zero. So all features of phase j lie in a subspace of dimension j + 1, and whoever comes
+/// after the horizon is as in [`Synthetic`](super::Synthetic). With fewer than d - 1 people some
+/// phases are left out.
 ///
 /// A learner that explores only in the beginning never sees most directions.
 #[derive(Debug, Clone)]

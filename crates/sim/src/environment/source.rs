@@ -114,7 +114,8 @@ impl EnvironmentConfig {
     }
 }
 
-/// A checked environment: makes people for as many runs as wanted. Data is read once and shared by all copies.
+/// A checked environment: makes people for as many runs as wanted. Data is read once and shared by
+/// all copies.
 #[derive(Debug, Clone)]
 pub struct Source {
     kind: Kind,
@@ -132,7 +133,8 @@ enum Kind {
 }
 
 impl Source {
-    /// The people of one run of `horizon` people; everything random comes from `seed`. Data has its own dimension, which `dimension` must be.
+    /// The people of one run of `horizon` people; everything random comes from `seed`. Data has its
+    /// own dimension, which `dimension` must be.
     pub fn people(
         &self,
         dimension: u32,
@@ -198,7 +200,8 @@ impl Source {
         &self.fingerprint
     }
 
-    /// The log, if people come from one: it gives estimates of the mean rewards of its own and the uniform policy.
+    /// The log, if people come from one: it gives estimates of the mean rewards of its own and the
+    /// uniform policy.
     pub fn log(&self) -> Option<&Logged> {
         match &self.kind {
             Kind::Logged(log) => Some(log),

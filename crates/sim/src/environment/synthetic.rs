@@ -29,8 +29,9 @@ impl Rewards {
     }
 }
 
-/// The demo problem: features (1, z)/sqrt 2 with z uniform on the unit sphere, a hidden direction w, and a mean reward of
-/// 1/2 + <z, w>/2. So |x| = 1 = L, |theta*| = 1 = S, and every mean from 0 to 1 occurs.
+/// The demo problem: features (1, z)/sqrt 2 with z uniform on the unit sphere, a hidden direction
+/// w, and a mean reward of 1/2 + <z, w>/2. So |x| = 1 = L, |theta*| = 1 = S, and every mean from 0
+/// to 1 occurs.
 #[derive(Debug, Clone)]
 pub struct Synthetic {
     theta: Vec<f64>,

@@ -8,8 +8,8 @@ use csv::{ReaderBuilder, StringRecord};
 
 use super::{DataError, Place};
 
-/// A CSV file: a header and rows of as many fields. Spaces around fields are ignored, and so are a byte order mark and empty
-/// lines.
+/// A CSV file: a header and rows of as many fields. Spaces around fields are ignored, and so are a
+/// byte order mark and empty lines.
 #[derive(Debug)]
 pub(super) struct Table {
     file: PathBuf,

@@ -10,7 +10,8 @@ const LARGEST_PROJECTION: usize = 100_000_000;
 
 /// The features of every arm for every row of a data file, all of norm at most 1.
 ///
-/// Columns are standardised (mean 0, variance 1; constant ones become 0), a bias of 1 comes first, and everything is divided by the largest norm.
+/// Columns are standardised (mean 0, variance 1; constant ones become 0), a bias of 1 comes first,
+/// and everything is divided by the largest norm.
 #[derive(Debug)]
 pub(super) struct ArmVectors {
     rows: usize,
@@ -23,7 +24,8 @@ pub(super) struct ArmVectors {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// `width` entries per row. An arm's features are zero but for these entries in the arm's own block.
+    /// `width` entries per row. An arm's features are zero but for these entries in the arm's own
+    /// block.
     Blocks,
     /// `width` entries per row and arm, which are the arm's features.
     PerArm,
@@ -40,7 +42,8 @@ struct Projection {
 }
 
 impl ArmVectors {
-    /// Each arm sees the same columns and has its own block for them. All columns have `rows` numbers.
+    /// Each arm sees the same columns and has its own block for them. All columns have `rows`
+    /// numbers.
     pub(super) fn blocks(mut columns: Vec<Vec<f64>>, rows: usize, arms: usize) -> Self {
         columns.iter_mut().for_each(|column| standardise(column));
         let width = 1 + columns.len();
@@ -53,8 +56,9 @@ impl ArmVectors {
         Self { rows, arms, width, entries, layout: Layout::Blocks, projection: None }
     }
 
-    /// Each arm has the shared columns and its own ones. An own feature has `rows` numbers of the first arm, then those of the second, and so on; it is
-    /// standardised over all arms, so that differences between arms remain.
+    /// Each arm has the shared columns and its own ones. An own feature has `rows` numbers of the
+    /// first arm, then those of the second, and so on; it is standardised over all arms, so that
+    /// differences between arms remain.
     pub(super) fn per_arm(
         mut shared: Vec<Vec<f64>>,
         mut own: Vec<Vec<f64>>,
@@ -75,9 +79,11 @@ impl ArmVectors {
         Self { rows, arms, width, entries, layout: Layout::PerArm, projection: None }
     }
 
-    /// Random projection to `dimension` entries, or none if that fits a model. `at` is the file, for errors.
+    /// Random projection to `dimension` entries, or none if that fits a model. `at` is the file,
+    /// for errors.
     ///
-    /// The matrix has independent normal entries of variance 1/dimension, drawn from `seed`, and is divided by the largest norm of an image.
+    /// The matrix has independent normal entries of variance 1/dimension, drawn from `seed`, and is
+    /// divided by the largest norm of an image.
     pub(super) fn project(
         mut self,
         dimension: Option<u32>,

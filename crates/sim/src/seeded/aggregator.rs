@@ -1,6 +1,7 @@
 //! What stands between people and a server nobody trusts.
 //!
-//! Noise that many people add, each a little, is drawn once for all of them where the law of the sum is the same: nothing but the sum leaves an aggregator.
+//! Noise that many people add, each a little, is drawn once for all of them where the law of the
+//! sum is the same: nothing but the sum leaves an aggregator.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
@@ -36,7 +37,8 @@ pub trait Aggregator {
     fn add(&mut self, context: &[f64], reward: f64) -> Option<Release>;
 }
 
-/// Calls `term` with every coordinate of (r u, tril(u u')), in the order of a report. Longer contexts are scaled to norm 1, as on the real device.
+/// Calls `term` with every coordinate of (r u, tril(u u')), in the order of a report. Longer
+/// contexts are scaled to norm 1, as on the real device.
 pub(super) fn for_each_coordinate(context: &[f64], reward: f64, mut term: impl FnMut(usize, f64)) {
     let norm = context.iter().map(|x| x * x).sum::<f64>().sqrt();
     let scale = if norm > 1.0 { 1.0 / norm } else { 1.0 };
@@ -116,7 +118,8 @@ impl Aggregator for GaussianAggregator {
     }
 }
 
-/// Everyone rounds their data to a grid and adds coins (Chowdhury, Zhou 2022, SDP-Vec, after Cheu et al. 2021).
+/// Everyone rounds their data to a grid and adds coins (Chowdhury, Zhou 2022, SDP-Vec, after Cheu
+/// et al. 2021).
 pub struct BinomialAggregator {
     dimension: usize,
     batch_size: u32,
@@ -132,7 +135,8 @@ pub struct BinomialAggregator {
 }
 
 impl BinomialAggregator {
-    /// Every person rounds to one of `levels` steps and adds `coins` coins to each coordinate, each 1 with probability 1/4.
+    /// Every person rounds to one of `levels` steps and adds `coins` coins to each coordinate, each
+    /// 1 with probability 1/4.
     pub fn new(dimension: usize, batch_size: u32, (levels, coins): (u32, u32), seed: u64) -> Self {
         // A coin has variance 3/16, random rounding at most 1/4, in units of 2/levels.
         let person = f64::from(coins) * 3.0 / 16.0 + 0.25;

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::baseline::{Baseline, BaselineCertificate};
 
-/// What a run promises to whom. `certified` only if it was proved for the very mechanism that ran; so it is made from certificates alone and never read
-/// from a file.
+/// What a run promises to whom. `certified` only if it was proved for the very mechanism that ran;
+/// so it is made from certificates alone and never read from a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Guarantee {
     epsilon_local: Option<f64>,
@@ -22,14 +22,16 @@ const NOTHING: &str =
     "nobody: raw data reach the server, and models follow from them without noise";
 
 impl Guarantee {
-    /// Of a mechanism with its certificate; nothing is promised if the certificate is of another one.
+    /// Of a mechanism with its certificate; nothing is promised if the certificate is of another
+    /// one.
     pub fn of_mechanism(running: &Mechanism, certificate: &Certificate) -> Self {
         let epsilons = (Some(certificate.epsilon_local()), Some(certificate.epsilon_central()));
         let certified = certificate.mechanism() == running.hash();
         Self::new(running.hash(), certified.then_some(epsilons), certificate.delta(), SHUFFLED)
     }
 
-    /// Of a baseline's mechanism with its certificate; nothing is promised if the certificate is of another one or proves nothing.
+    /// Of a baseline's mechanism with its certificate; nothing is promised if the certificate is of
+    /// another one or proves nothing.
     pub fn of_baseline(running: &Baseline, certificate: &BaselineCertificate) -> Self {
         let epsilons = (certificate.epsilon_local(), certificate.epsilon_central());
         let certified =

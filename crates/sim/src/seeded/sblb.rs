@@ -18,7 +18,8 @@ pub enum Path {
     Bulk,
 }
 
-/// Everybody's devices in a simulation: they choose from the model that is published, and each person answers once.
+/// Everybody's devices in a simulation: they choose from the model that is published, and each
+/// person answers once.
 pub struct Devices {
     task: Arc<TaskConfig>,
     /// Chooses for everyone; reports come from devices of their own.

@@ -27,7 +27,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Before the first person: `leaves` leaves of `leaf_size` people, N(0, `noise_std`^2) on each coordinate of each node.
+    /// Before the first person: `leaves` leaves of `leaf_size` people, N(0, `noise_std`^2) on each
+    /// coordinate of each node.
     pub fn new(
         dimension: usize,
         (leaf_size, leaves): (u32, u32),
@@ -52,7 +53,8 @@ impl Tree {
         }
     }
 
-    /// What is released: the sums of the leaves so far, with the noise of the nodes they are made of.
+    /// What is released: the sums of the leaves so far, with the noise of the nodes they are made
+    /// of.
     fn prefix(&self) -> Vec<f64> {
         let mut noisy = self.sums.clone();
         for node in &self.nodes {
@@ -65,7 +67,8 @@ impl Tree {
         f64::from((self.progress.batches as u32).count_ones()) * self.noise_std * self.noise_std
     }
 
-    /// The model after one more leaf: the prefix of n leaves is made of one node for each digit 1 of n, and n - 1 to n changes the lowest of them.
+    /// The model after one more leaf: the prefix of n leaves is made of one node for each digit 1
+    /// of n, and n - 1 to n changes the lowest of them.
     fn publish(&mut self) -> Option<Model> {
         self.progress.batches += 1;
         let n = self.progress.batches as u32;
@@ -91,7 +94,8 @@ impl TrustedServer for Tree {
     fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model> {
         for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
         self.count += 1;
-        // The last leaf is not released: nobody comes after it, and the noise is calibrated to that.
+        // The last leaf is not released: nobody comes after it, and the noise is calibrated to
+        // that.
         if self.count < self.leaf_size || self.progress.batches as u32 + 1 >= self.leaves {
             return None;
         }
@@ -112,9 +116,10 @@ impl TrustedServer for Tree {
 mod tests {
     use super::*;
 
-    /// With empty contexts a prefix is nothing but noise. Over 2000 trees with D = 20 coordinates, the mean of n = 40,000 squares over their variance strays from 1
-    /// by more than 7 sqrt(2/n) = 0.05 with probability below 1e-10; two nodes more or less change it by at least a fifth. Prefixes 6 and 7 share two nodes,
-    /// 7 and 8 none: their noise must be correlated so.
+    /// With empty contexts a prefix is nothing but noise. Over 2000 trees with D = 20 coordinates,
+    /// the mean of n = 40,000 squares over their variance strays from 1 by more than 7 sqrt(2/n) =
+    /// 0.05 with probability below 1e-10; two nodes more or less change it by at least a fifth.
+    /// Prefixes 6 and 7 share two nodes, 7 and 8 none: their noise must be correlated so.
     #[test]
     fn a_prefix_has_the_noise_of_its_nodes() {
         let mut squares = [0.0; 9];

@@ -27,9 +27,11 @@ fn releases(mut aggregator: impl Aggregator) -> Vec<Release> {
     (0..BATCH * BATCHES).filter_map(|_| aggregator.add(&X, REWARD)).collect()
 }
 
-/// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7 standard errors with probability below 1e-11; a
-/// sample variance by 7 sqrt(2/4000) = 16% likewise. 9 coordinates, 3 aggregators: false alarms below 1e-9. An aggregator that forgets to subtract the coins' mean, or
-/// to scale by the levels, is off by far more; one person more or less in a batch is 2%, 20 standard errors.
+/// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7
+/// standard errors with probability below 1e-11; a sample variance by 7 sqrt(2/4000) = 16%
+/// likewise. 9 coordinates, 3 aggregators: false alarms below 1e-9. An aggregator that forgets to
+/// subtract the coins' mean, or to scale by the levels, is off by far more; one person more or less
+/// in a batch is 2%, 20 standard errors.
 fn check(releases: &[Release], rounding: f64) {
     assert_eq!(releases.len(), BATCHES as usize);
     let n = releases.len() as f64;
@@ -122,7 +124,8 @@ fn only_the_certificate_of_what_ran_certifies() {
     assert!(!Guarantee::none().is_certified() && !Guarantee::of_silence().is_certified());
 }
 
-/// Regret and models after 5000 people. The expected regret of random choices is the same whatever is played: its own, within 3%.
+/// Regret and models after 5000 people. The expected regret of random choices is the same whatever
+/// is played: its own, within 3%.
 fn regret(algorithm: impl Algorithm, seed: u64) -> (f64, u64) {
     let people = Synthetic::new(5, 10, Rewards::Bernoulli, seed).unwrap();
     let mut simulation = Simulation::new(people, algorithm).unwrap();
@@ -146,7 +149,8 @@ fn without_privacy_learning_is_fast_and_the_oracle_never_errs() {
     assert!((random / 5000.0 - 0.3654).abs() < 0.02, "{random}");
 }
 
-/// The rewards of a run come from its seed alone, so that two algorithms that play the same get the same.
+/// The rewards of a run come from its seed alone, so that two algorithms that play the same get the
+/// same.
 #[test]
 fn algorithms_meet_the_same_people() {
     struct First(Vec<f64>);

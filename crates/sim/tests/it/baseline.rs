@@ -1,4 +1,5 @@
-//! The baselines' certificates: against independent values, against exact divergences, and against what they must never be below.
+//! The baselines' certificates: against independent values, against exact divergences, and against
+//! what they must never be below.
 
 use incrowd_privacy::PrivacyError;
 use incrowd_protocol::{BatchSize, Dimension, UnitError};
@@ -30,7 +31,8 @@ fn assert_above(found: f64, wanted: f64, slack: f64, case: &str) {
     assert!(found >= wanted && found <= wanted * (1.0 + slack), "{case}: {found} for {wanted}");
 }
 
-/// From mpmath with 40 digits, by bisection of Balle and Wang's formula; d = 1, where the diameter is 2.
+/// From mpmath with 40 digits, by bisection of Balle and Wang's formula; d = 1, where the diameter
+/// is 2.
 #[test]
 fn the_gaussian_is_exact() {
     for (ratio, delta, wanted) in [
@@ -84,8 +86,8 @@ fn a_tree_is_its_levels() {
     assert_eq!(certify(&tree(1000, 20.0, 1e-6)).unwrap().epsilon_local(), None);
 }
 
-/// The optimum over eps0 of the bound in the proofs, evaluated by an independent script (double sums over the clones): a certificate is not below it, and the
-/// search is not far from it.
+/// The optimum over eps0 of the bound in the proofs, evaluated by an independent script (double
+/// sums over the clones): a certificate is not below it, and the search is not far from it.
 #[test]
 fn amplification_is_the_proved_bound() {
     for (noise, batch, delta, wanted) in [
@@ -138,7 +140,8 @@ fn the_binomial_is_the_proved_bound() {
     }
 }
 
-/// Laws of levels (v+1)/2 rounded at random, plus Bin(n, 1/4): the others' values are known, so they do not matter.
+/// Laws of levels (v+1)/2 rounded at random, plus Bin(n, 1/4): the others' values are known, so
+/// they do not matter.
 fn law(v: f64, levels: u32, n: u32) -> Vec<f64> {
     let mut coins = vec![1.0];
     for _ in 0..n {

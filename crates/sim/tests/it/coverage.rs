@@ -1,4 +1,5 @@
-//! How often the confidence ellipsoid holds the true parameter, uniformly over the releases of a run.
+//! How often the confidence ellipsoid holds the true parameter, uniformly over the releases of a
+//! run.
 
 use std::sync::Arc;
 
@@ -110,11 +111,13 @@ fn coverage(task: &Arc<TaskConfig>, runs: u64) -> Coverage {
     Coverage { share: covered as f64 / runs as f64, quantile }
 }
 
-/// c and S of the two kinds of problem: signal and noise of one size, and nearly all noise, where the bound is used up most.
+/// c and S of the two kinds of problem: signal and noise of one size, and nearly all noise, where
+/// the bound is used up most.
 const PROBLEMS: [(f64, f64); 2] = [(0.5, 1.0), (0.01, 0.01)];
 
-/// The theorem says that a run fails with probability at most delta; the quantiles below 0.7 say that it is far less. If it is at most delta/4, more
-/// than delta n = 100 failures of 2,000 have probability below exp(-n KL(delta, delta/4)) < 1e-26.
+/// The theorem says that a run fails with probability at most delta; the quantiles below 0.7 say
+/// that it is far less. If it is at most delta/4, more than delta n = 100 failures of 2,000 have
+/// probability below exp(-n KL(delta, delta/4)) < 1e-26.
 #[test]
 fn proven_covers_at_every_release() {
     for (keep, bound) in PROBLEMS {
@@ -131,8 +134,9 @@ fn proven_covers_at_every_release() {
     }
 }
 
-/// The first 200 runs of one setting of the test above, the one that notices soonest when the moment's noise is left out of the width. If a run fails
-/// with probability at most 0.001, more than delta n = 10 failures of 200 have probability below exp(-n KL(delta, 0.001)) < 1e-12.
+/// The first 200 runs of one setting of the test above, the one that notices soonest when the
+/// moment's noise is left out of the width. If a run fails with probability at most 0.001, more
+/// than delta n = 10 failures of 200 have probability below exp(-n KL(delta, 0.001)) < 1e-12.
 #[test]
 fn proven_covers_where_nearly_all_is_noise() {
     let task = task(10, 10_000, 0.01, 0.01, Confidence::Proven {});
@@ -141,9 +145,10 @@ fn proven_covers_where_nearly_all_is_noise() {
     assert!(share >= 1.0 - DELTA);
 }
 
-/// Believing in twice the signal (in the widths; in debiasing too it would only change the unit) still covers, because the bound is a union bound; but it
-/// shows in how much of beta is used. 500 runs of nearly all noise: the quantile is 0.70, with c doubled it would be 0.96, each with a standard error
-/// below 0.02.
+/// Believing in twice the signal (in the widths; in debiasing too it would only change the unit)
+/// still covers, because the bound is a union bound; but it shows in how much of beta is used. 500
+/// runs of nearly all noise: the quantile is 0.70, with c doubled it would be 0.96, each with a
+/// standard error below 0.02.
 #[test]
 fn widths_believe_in_no_more_signal_than_there_is() {
     let noisy = task(10, 1000, 1e-5, 0.003, Confidence::Proven {});
@@ -165,7 +170,8 @@ fn paper_and_calibrated_coverage_as_measured() {
                 println!(
                     "{name} c={keep} S={bound} d={d} t=1000: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
                 );
-                // Slip 7 of docs/paper-notes.md: the paper's width does not cover when the noise is large.
+                // Slip 7 of docs/paper-notes.md: the paper's width does not cover when the noise is
+                // large.
                 if name == "paper" && d == 2 {
                     assert_eq!(share < 1.0 - DELTA, keep < 0.1);
                 }

@@ -62,7 +62,8 @@ fn assert_close(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn shared_features_stand_in_the_block_of_the_arm() {
-    // A byte order mark, spaces, row numbers without a name, an empty line and no line break at the end. x becomes -1, 1, -1, 1 and y is constant.
+    // A byte order mark, spaces, row numbers without a name, an empty line and no line break at the
+    // end. x becomes -1, 1, -1, 1 and y is constant.
     let path =
         file("shared.csv", "\u{feff},x,y,label\n0, 1,10,b\n1,3,10, a\n\n2,1,10,b\r\n3,3,10,a");
     let data = Arc::new(Classification::load(&labelled(path)).unwrap());
@@ -127,7 +128,8 @@ fn a_projection_is_one_matrix_for_all_rows_arms_and_runs() {
     assert_eq!(by_row(&plain, 1)[2].means, by_row(&projected, 1)[2].means);
 }
 
-/// Counts of 4 rows in 40,000 draws: by Hoeffding each is off by more than 740 with probability below 3e-12.
+/// Counts of 4 rows in 40,000 draws: by Hoeffding each is off by more than 740 with probability
+/// below 3e-12.
 #[test]
 fn rows_are_drawn_uniformly() {
     let path = file("uniform.csv", "x,label\n1,a\n2,b\n3,a\n4,b\n");
@@ -238,8 +240,10 @@ fn known_log(name: &str) -> Arc<Logged> {
     Arc::new(Logged::load(&log(file(name, text))).unwrap())
 }
 
-/// Whether one pass of replay gives the true mean reward of choosing action 1 with probability `policy[x]`: the number of people who count is
-/// `n`, their rewards are independent draws with the true mean, and by Hoeffding the average is off by more than sqrt(ln(2/1e-10)/(2 n)) with probability 1e-10.
+/// Whether one pass of replay gives the true mean reward of choosing action 1 with probability
+/// `policy[x]`: the number of people who count is `n`, their rewards are independent draws with the
+/// true mean, and by Hoeffding the average is off by more than sqrt(ln(2/1e-10)/(2 n)) with
+/// probability 1e-10.
 fn unbiased(mut people: LoggedPeople, policy: [f64; 2]) -> bool {
     let mut rng = ChaCha8Rng::seed_from_u64(22);
     let mut person = Person::default();
@@ -270,8 +274,8 @@ fn replay_is_unbiased() {
     assert!(biased.is_empty(), "biased for {biased:?}");
 }
 
-/// Terms are at most 1/(2 * 0.1) = 5: by Hoeffding the estimate is off by more than 5 sqrt(ln(2/1e-10)/(2 n)) = 0.071 with probability 1e-10; the unweighted mean is off by
-/// 0.26.
+/// Terms are at most 1/(2 * 0.1) = 5: by Hoeffding the estimate is off by more than 5
+/// sqrt(ln(2/1e-10)/(2 n)) = 0.071 with probability 1e-10; the unweighted mean is off by 0.26.
 #[test]
 fn inverse_propensities_give_the_uniform_policy() {
     let data = known_log("known-ips.csv");
@@ -503,7 +507,8 @@ fn broken_logs_are_explained() {
     }
 }
 
-/// Random files of the characters that matter: a file or an error, never a panic, and people if it is a file.
+/// Random files of the characters that matter: a file or an error, never a panic, and people if it
+/// is a file.
 #[test]
 fn no_file_is_a_panic() {
     let pieces = [

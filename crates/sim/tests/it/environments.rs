@@ -105,7 +105,8 @@ fn a_person_is_the_same_whoever_was_there_before() {
     }
 }
 
-/// Difference between the average reward of arm `play` and the average mean of arm `look`, of the arms sorted by mean.
+/// Difference between the average reward of arm `play` and the average mean of arm `look`, of the
+/// arms sorted by mean.
 fn gap(people: &mut dyn Environment, n: usize, play: usize, look: usize) -> f64 {
     let mut person = Person::default();
     let mut sum = 0.0;

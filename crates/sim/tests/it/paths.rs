@@ -92,8 +92,9 @@ fn totals(histogram: &Histogram) -> Vec<u64> {
     histogram.iter().map(total).collect()
 }
 
-/// Whether two histograms of n reports each can come from one law. Hoeffding for a difference of two means of n indicators: a cell differs by more than
-/// sqrt(n ln(2/a)) with probability at most a; a is 1e-10 over the number of cells, and a test compares fewer than ten times.
+/// Whether two histograms of n reports each can come from one law. Hoeffding for a difference of
+/// two means of n indicators: a cell differs by more than sqrt(n ln(2/a)) with probability at most
+/// a; a is 1e-10 over the number of cells, and a test compares fewer than ten times.
 fn differ(a: &Histogram, b: &Histogram) -> bool {
     let cells = a.iter().map(Vec::len).sum::<usize>() as f64;
     let bound = (f64::from(REPORTS) * (2.0 * cells / 1e-10).ln()).sqrt();
@@ -101,8 +102,8 @@ fn differ(a: &Histogram, b: &Histogram) -> bool {
     a.iter().zip(b).any(|(a, b)| a.iter().zip(b).any(far))
 }
 
-/// Probability of each count of each coordinate, by the formula: a bit of the thermometer code of v has the mean (1 + tau)/2, and the coin after the flip
-/// 1/2 + c tau/2.
+/// Probability of each count of each coordinate, by the formula: a bit of the thermometer code of v
+/// has the mean (1 + tau)/2, and the coin after the flip 1/2 + c tau/2.
 fn stated(bits: u32) -> Vec<Vec<f64>> {
     let (m, keep) = (f64::from(bits), 0.7);
     let gram = (0..4).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]));
@@ -119,7 +120,8 @@ fn stated(bits: u32) -> Vec<Vec<f64>> {
     values.map(|v| (0..bits).fold(vec![1.0], |law, q| with_coin(law, coin(v, q)))).collect()
 }
 
-/// Whether n reports cannot come from this law, by the same bound as [`differ`], which is wider than one histogram alone needs.
+/// Whether n reports cannot come from this law, by the same bound as [`differ`], which is wider
+/// than one histogram alone needs.
 fn strays(found: &Histogram, law: &[Vec<f64>]) -> bool {
     let expected = |row: &Vec<f64>| row.iter().map(|p| (f64::from(REPORTS) * p) as u32).collect();
     differ(found, &law.iter().map(expected).collect())
@@ -159,8 +161,9 @@ impl Environment for Constant {
     }
 }
 
-/// The simulator's own two paths, end to end: the bandit's statistics estimate n r x and n x x'. Hoeffding: an entry strays by more than
-/// sqrt(2 n/m ln(2/a))/c with probability at most a = 1e-10/D.
+/// The simulator's own two paths, end to end: the bandit's statistics estimate n r x and n x x'.
+/// Hoeffding: an entry strays by more than sqrt(2 n/m ln(2/a))/c with probability at most a =
+/// 1e-10/D.
 #[test]
 fn the_simulators_paths_estimate_the_truth() {
     for bits in [1, 3] {

@@ -223,7 +223,8 @@ pub struct Site {
 const TOKENS: [&str; 4] = ["device", "bandit", "relay", "admin"];
 
 impl Site {
-    /// A task of `rounds` batches of `size` reports, plain or sealed, of one bit each. Its guarantee is worth nothing: the services need [`LIFTED`].
+    /// A task of `rounds` batches of `size` reports, plain or sealed, of one bit each. Its
+    /// guarantee is worth nothing: the services need [`LIFTED`].
     pub fn new(dimension: u32, rounds: u32, size: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();

@@ -1,4 +1,5 @@
-//! A small shuffler and bandit with the real keys and the real batch, and what a test needs to look at or break.
+//! A small shuffler and bandit with the real keys and the real batch, and what a test needs to look
+//! at or break.
 #![allow(dead_code)]
 
 use std::{
@@ -274,7 +275,8 @@ async fn model(state: Shared, Query(query): Query<HashMap<String, u64>>) -> Resp
     };
     match &world.model {
         None => problem(ProblemKind::NoModel),
-        // `after=0` asks for any; a test may publish a version that is not newer under a version that is.
+        // `after=0` asks for any; a test may publish a version that is not newer under a version
+        // that is.
         Some((version, _, _)) if *version <= query["after"] => {
             StatusCode::NOT_MODIFIED.into_response()
         }
@@ -346,7 +348,8 @@ pub async fn serve(app: Router) -> String {
     url
 }
 
-/// Keeps a paused clock from running ahead while sockets are busy: time passes only when the test says so.
+/// Keeps a paused clock from running ahead while sockets are busy: time passes only when the test
+/// says so.
 pub struct Frozen(#[allow(dead_code)] std::sync::mpsc::Sender<()>);
 
 impl Frozen {

@@ -1,4 +1,5 @@
-//! What the tests of the services share: small tasks, reports that are easy to recognise, nodes in temporary folders.
+//! What the tests of the services share: small tasks, reports that are easy to recognise, nodes in
+//! temporary folders.
 
 // Every test file uses a part of this.
 #![allow(dead_code)]
@@ -66,7 +67,8 @@ pub fn id(number: u32) -> ReportId {
     ReportId(id)
 }
 
-/// Report number n has a 1 at coordinate n and 0 elsewhere: counted twice, it would be a 2; and the sums of a release add up to its size.
+/// Report number n has a 1 at coordinate n and 0 elsewhere: counted twice, it would be a 2; and the
+/// sums of a release add up to its size.
 pub fn one_hot(mechanism: &Mechanism, round: u32, number: u32) -> Report {
     let mut counts = vec![0; mechanism.coordinates()];
     counts[number as usize % mechanism.coordinates()] = 1;
