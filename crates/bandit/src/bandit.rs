@@ -61,9 +61,11 @@ impl Bandit {
     /// is positive definite.
     ///
     /// # Reference
-    /// Garcelon et al. 2021, Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its appendix.
+    /// Garcelon et al. 2021, Algorithm 1, step (b), and FixedBatchedShuffling-LinUCB of its
+    /// appendix.
     /// # Deviation
-    /// The first release always gives a model: before it there is none, and devices choose uniformly.
+    /// The first release always gives a model: before it there is none, and devices choose
+    /// uniformly.
     pub fn absorb(&mut self, sums: &BatchSums) -> Result<Option<Model>, BanditError> {
         let mechanism = self.task.mechanism();
         let next = self.statistics.round + 1;

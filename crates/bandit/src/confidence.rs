@@ -97,7 +97,8 @@ impl Setting<'_> {
     /// # Reference
     /// Garcelon et al. 2021, Eq. (lambda_reg) and Eq. (confidence_width).
     /// # Deviation
-    /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for all terms.
+    /// Slips 4 and 5 of `docs/paper-notes.md` are repaired: 2 lambda_j throughout, and one unit for
+    /// all terms.
     fn paper(&self, ridge: f64) -> Sizes {
         let learner = self.frame.learner;
         let (d, bound) = (self.frame.dimension as f64, self.context_bound);

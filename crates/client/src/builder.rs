@@ -121,8 +121,9 @@ impl Builder {
     /// upload.
     ///
     /// # Privacy
-    /// Without it they are in memory only: after a restart the device may send a second report for a batch and more than k in all, and the
-    /// central guarantee is void. One client at a time can use a file.
+    /// Without it they are in memory only: after a restart the device may send a second report for
+    /// a batch and more than k in all, and the central guarantee is void. One client at a time can
+    /// use a file.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_file = Some(path.into());
         self
@@ -173,8 +174,8 @@ impl Builder {
     /// An Oblivious HTTP relay for all requests to the shuffler.
     ///
     /// # Privacy
-    /// The shuffler does not see the device's address then, the relay does not see its requests. Models are the same for everyone and are fetched
-    /// directly, from the bandit.
+    /// The shuffler does not see the device's address then, the relay does not see its requests.
+    /// Models are the same for everyone and are fetched directly, from the bandit.
     pub fn relay(mut self, url: impl Into<String>) -> Self {
         self.relay = Some(url.into());
         self
@@ -204,7 +205,8 @@ impl Builder {
     /// the state file will do.
     ///
     /// # Privacy
-    /// Refuses a task that is not the pinned one or not signed by its shuffler, and one whose certificate, computed here, is above the [`Limits`].
+    /// Refuses a task that is not the pinned one or not signed by its shuffler, and one whose
+    /// certificate, computed here, is above the [`Limits`].
     pub async fn connect(self) -> Result<Client, ClientError> {
         self.check()?;
         let address = Address::new(&self.url, "url", self.plain_http)?;

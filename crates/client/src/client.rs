@@ -42,7 +42,8 @@ impl Client {
     /// Chooses one of `actions` in a context, through the [feature map](Builder::features).
     ///
     /// # Privacy
-    /// No network: the fields do not leave the device. At most one randomized report of one decision does, later.
+    /// No network: the fields do not leave the device. At most one randomized report of one
+    /// decision does, later.
     pub fn rank(&self, context: &Fields, actions: &[Fields]) -> Result<Decision, ClientError> {
         let map = self.core.settings.features.as_ref().ok_or(ClientError::NoFeatureMap)?;
         let (features, problems) = map.features_of_all(context, actions);

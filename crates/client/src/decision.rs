@@ -36,8 +36,9 @@ pub enum Problem {
 /// An action that was chosen, and the place for its reward.
 ///
 /// # Privacy
-/// If this decision is the one that is reported, the report leaves at a moment that was drawn when the decision was made. Giving a reward, giving it late,
-/// or dropping the decision does not change that moment; without a reward the report has the default one.
+/// If this decision is the one that is reported, the report leaves at a moment that was drawn when
+/// the decision was made. Giving a reward, giving it late, or dropping the decision does not change
+/// that moment; without a reward the report has the default one.
 #[must_use = "a decision has the action to take"]
 pub struct Decision {
     pub(crate) action: usize,

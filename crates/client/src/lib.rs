@@ -7,9 +7,11 @@
 //! calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
 //!
 //! # Privacy
-//! A device pins its task's id, which binds the mechanism and the keys of both servers, and computes the certificate itself: nobody can give it other noise
-//! than it agreed to. What leaves are reports (randomized, sealed to the shuffler) and requests whose times do not depend on contexts or rewards. The
-//! limits of one report per batch and k in all hold across restarts only with a [state file](Builder::state_file).
+//! A device pins its task's id, which binds the mechanism and the keys of both servers, and
+//! computes the certificate itself: nobody can give it other noise than it agreed to. What leaves
+//! are reports (randomized, sealed to the shuffler) and requests whose times do not depend on
+//! contexts or rewards. The limits of one report per batch and k in all hold across restarts only
+//! with a [state file](Builder::state_file).
 
 pub mod blocking;
 mod builder;

@@ -19,7 +19,8 @@ use crate::{
 /// A decision that will be reported.
 ///
 /// # Privacy
-/// `due` is drawn when the decision is made and never changes, so that the time of sending has the same law for every reward.
+/// `due` is drawn when the decision is made and never changes, so that the time of sending has the
+/// same law for every reward.
 pub(crate) struct Pending {
     pub(crate) x: Vec<f64>,
     pub(crate) due: Instant,

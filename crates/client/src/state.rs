@@ -20,7 +20,8 @@ const FORMAT: u32 = 2;
 /// Everything that must outlive the process.
 ///
 /// # Privacy
-/// No context and no reward: a decision that is not reported yet dies with the process. The report of an unfinished upload is randomized.
+/// No context and no reward: a decision that is not reported yet dies with the process. The report
+/// of an unfinished upload is randomized.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {

@@ -9,8 +9,8 @@ const NORM_TOLERANCE: f64 = 1.000_000_002;
 /// What was wrong with an input. The report was made all the same.
 ///
 /// # Privacy
-/// The message holds no context and no reward. A device that stayed silent on bad values would tell something about them, and move every
-/// later batch boundary.
+/// The message holds no context and no reward. A device that stayed silent on bad values would tell
+/// something about them, and move every later batch boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InputProblem {

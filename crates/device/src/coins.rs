@@ -45,12 +45,13 @@ pub(crate) fn toss(thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() 
 /// The law of a round's coins: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Algorithms 2 and 3: a thermometer code of m bits whose bit q has the mean (1 + tau_q)/2, then R_p^{0/1}. Both together are one
-/// coin with P(1) = p/2 + (1-p)(1 + tau_q)/2 = 1/2 + c tau_q / 2, c = 1 - p.
+/// Garcelon et al. 2021, Algorithms 2 and 3: a thermometer code of m bits whose bit q has the mean
+/// (1 + tau_q)/2, then R_p^{0/1}. Both together are one coin with P(1) = p/2 + (1-p)(1 + tau_q)/2 =
+/// 1/2 + c tau_q / 2, c = 1 - p.
 ///
 /// # Privacy
-/// The threshold is an integer and so is what it is compared with; the clamp makes the ratio of two probabilities at most
-/// (1+c)/(1-c) for every input, also where floats round.
+/// The threshold is an integer and so is what it is compared with; the clamp makes the ratio of two
+/// probabilities at most (1+c)/(1-c) for every input, also where floats round.
 #[derive(Clone, Copy)]
 pub(crate) struct Coins {
     bits: u32,

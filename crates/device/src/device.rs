@@ -10,8 +10,9 @@ use crate::{DeviceError, InputProblem, Participation, choose::Chooser, randomize
 /// One person's device in one task.
 ///
 /// # Privacy
-/// A device draws from a ChaCha20 stream seeded by the operating system; make it after a process forks, not before. It enforces one report
-/// per batch and k in all as long as [`Device::participation`] is kept and given back to [`Device::resume`].
+/// A device draws from a ChaCha20 stream seeded by the operating system; make it after a process
+/// forks, not before. It enforces one report per batch and k in all as long as
+/// [`Device::participation`] is kept and given back to [`Device::resume`].
 pub struct Device<R = ChaCha20Rng> {
     task: Arc<TaskConfig>,
     participation: Participation,
@@ -72,7 +73,8 @@ impl<R: Rng> Device<R> {
     /// Garcelon et al. 2021, Algorithm 1, step (c): argmax <x, theta> + beta |x|_{V^-1}.
     ///
     /// # Privacy
-    /// Local: the arms' features do not leave the device, and the choice only does as what the person sees.
+    /// Local: the arms' features do not leave the device, and the choice only does as what the
+    /// person sees.
     pub fn choose<'a>(
         &mut self,
         model: Option<&Model>,
@@ -88,9 +90,9 @@ impl<R: Rng> Device<R> {
     /// `round`.
     ///
     /// # Privacy
-    /// Invalid values never silence a device: they are brought into their range (or replaced by zero), and the application learns of
-    /// it. An error is only given for reasons that do not depend on the values. The report is made once: a retry sends the same
-    /// bytes.
+    /// Invalid values never silence a device: they are brought into their range (or replaced by
+    /// zero), and the application learns of it. An error is only given for reasons that do not
+    /// depend on the values. The report is made once: a retry sends the same bytes.
     pub fn report(
         &mut self,
         round: u32,

@@ -7,8 +7,9 @@ use crate::DeviceError;
 /// task.
 ///
 /// # Privacy
-/// The central guarantee is about one report per batch and k in all; it is void for a device that forgets this state, so an application
-/// keeps it across restarts. The rule looks at rounds only, never at a context or a reward.
+/// The central guarantee is about one report per batch and k in all; it is void for a device that
+/// forgets this state, so an application keeps it across restarts. The rule looks at rounds only,
+/// never at a context or a reward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Participation {

@@ -10,8 +10,9 @@ use crate::{
 /// buffers, so that a report allocates nothing.
 ///
 /// # Privacy
-/// The counts are `epsilon_local`-differentially private for every context and reward, whatever their values; see
-/// `docs/privacy-proofs.md`. Fresh randomness is used at every call: sending two results for one person's data costs privacy twice.
+/// The counts are `epsilon_local`-differentially private for every context and reward, whatever
+/// their values; see `docs/privacy-proofs.md`. Fresh randomness is used at every call: sending two
+/// results for one person's data costs privacy twice.
 pub struct Randomizer {
     context_bound: f64,
     coins: Option<(Round, Coins)>,

@@ -31,7 +31,8 @@ const LONGEST_ANSWER: usize = 8 << 20;
 /// A relay in front of one gateway.
 ///
 /// # Privacy
-/// Sees addresses and encapsulated bytes; the gateway sees the relay's address and the requests. Neither sees both, unless they collude.
+/// Sees addresses and encapsulated bytes; the gateway sees the relay's address and the requests.
+/// Neither sees both, unless they collude.
 pub struct Relay {
     gateway: Http,
     token: String,

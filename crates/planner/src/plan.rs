@@ -66,8 +66,9 @@ impl Plan {
 /// The plan with the least predicted regret among those that keep to the request.
 ///
 /// # Privacy
-/// The search guesses; the returned certificate does not, and both of its epsilons are at most the request's (the certificate is rounded
-/// up, the limits are taken as they are). A preset is the exception: it reproduces the paper and says so in `notes`.
+/// The search guesses; the returned certificate does not, and both of its epsilons are at most the
+/// request's (the certificate is rounded up, the limits are taken as they are). A preset is the
+/// exception: it reproduces the paper and says so in `notes`.
 pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     if let Some(preset) = request.config().preset {
         return preset::plan(request, preset);

@@ -131,9 +131,10 @@ const ALL_TRUST: [Trust; 6] = [
 /// The certificate of a mechanism: the worst stage, each certified by itself.
 ///
 /// # Privacy
-/// A person is in at most k batches, with one report in each. Releases before have the same law whatever that person's data, each of the k is as private as its
-/// stage says given the past, and everything else depends on the person only through releases; so k batches compose, and never all of them. For k > 1 the k
-/// batches may be of different stages, which is accounted for.
+/// A person is in at most k batches, with one report in each. Releases before have the same law
+/// whatever that person's data, each of the k is as private as its stage says given the past, and
+/// everything else depends on the person only through releases; so k batches compose, and never all
+/// of them. For k > 1 the k batches may be of different stages, which is accounted for.
 pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let k = mechanism.participations();
     let mut rounds = Vec::new();

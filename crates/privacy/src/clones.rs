@@ -5,10 +5,11 @@
 //! is released.
 //!
 //! # Reference
-//! Feldman, McMillan, Talwar 2021, *Hiding among the clones*, Thm 3.1 and 3.2. With C ~ Bin(n-1, e^{-eps0}), A ~ Bin(C, 1/2) and
-//! B ~ Ber(e^{eps0}/(e^{eps0}+1)) the release is a function of (A+B, C-A+1-B) or of (A+1-B, C-A+B). With N = C+1 and k the first
-//! count, the two laws are Bin(N,1/2)(k) (1 +- tanh(eps0/2) (2k/N - 1)), so that the hockey-stick divergence (the same in both
-//! directions, by symmetry) is
+//! Feldman, McMillan, Talwar 2021, *Hiding among the clones*, Thm 3.1 and 3.2. With C ~ Bin(n-1,
+//! e^{-eps0}), A ~ Bin(C, 1/2) and B ~ Ber(e^{eps0}/(e^{eps0}+1)) the release is a function of
+//! (A+B, C-A+1-B) or of (A+1-B, C-A+B). With N = C+1 and k the first count, the two laws are
+//! Bin(N,1/2)(k) (1 +- tanh(eps0/2) (2k/N - 1)), so that the hockey-stick divergence (the same in
+//! both directions, by symmetry) is
 //!
 //! ```text
 //! H(eps) = tanh(eps0/2) (1 + e^eps) E (Y_N - tau)_+,    tau = tanh(eps/2)/tanh(eps0/2),
@@ -48,8 +49,9 @@ const LARGEST_LOCAL: f64 = 600.0;
 /// Never above `epsilon_local`.
 ///
 /// # Privacy
-/// Protects one report against everyone who sees the batch without knowing who sent what; needs a shuffler that does not collude and
-/// `batch_size` honest reports (an honest fraction h is a batch of floor(h l)).
+/// Protects one report against everyone who sees the batch without knowing who sent what; needs a
+/// shuffler that does not collude and `batch_size` honest reports (an honest fraction h is a batch
+/// of floor(h l)).
 pub fn epsilon_upper(
     epsilon_local: f64,
     batch_size: BatchSize,

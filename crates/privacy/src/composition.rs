@@ -76,8 +76,9 @@ fn advanced(epsilon: f64, k: f64, slack: f64) -> f64 {
 /// `limit`.
 ///
 /// # Reference
-/// Kairouz, Oh, Viswanath 2015: every (epsilon, delta)-DP release is a function of randomized response that fails with probability
-/// delta, so k of them are a function of k of those. Their loss is (k - 2j) epsilon with probability Bin(k, 1/(1+e^epsilon))(j).
+/// Kairouz, Oh, Viswanath 2015: every (epsilon, delta)-DP release is a function of randomized
+/// response that fails with probability delta, so k of them are a function of k of those. Their
+/// loss is (k - 2j) epsilon with probability Bin(k, 1/(1+e^epsilon))(j).
 fn optimal(epsilon: f64, times: u32, delta: f64, limit: f64) -> f64 {
     let odds = exp(-epsilon);
     let lies = Binomial::complementary(u64::from(times), odds / (1.0 + odds), 1.0 / (1.0 + odds));

@@ -67,7 +67,8 @@ pub fn coordinates(dimension: Dimension) -> f64 {
 }
 
 /// # Reference
-/// Garcelon et al. 2021, Prop. 1: m D ln((1+c)/(1-c)). Thresholds never exceed (1 +- c)/2, so rounding costs nothing.
+/// Garcelon et al. 2021, Prop. 1: m D ln((1+c)/(1-c)). Thresholds never exceed (1 +- c)/2, so
+/// rounding costs nothing.
 fn proposition_1(dimension: Dimension, bits: Bits, c: f64) -> f64 {
     f64::from(bits.get()) * coordinates(dimension) * 2.0 * atanh(c)
 }

@@ -8,7 +8,8 @@ use crate::{Keep, ProtocolError};
 /// replaced by a fair coin.
 ///
 /// # Privacy
-/// The law of every coin is derived from these two integers, so the mechanism hash binds it exactly.
+/// The law of every coin is derived from these two integers, so the mechanism hash binds it
+/// exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FlipProbability {

@@ -42,8 +42,8 @@ impl From<ReportId> for String {
 /// One device's randomized answer: for each of the D coordinates, how many of its m coins are 1.
 ///
 /// # Privacy
-/// A report is what adversary (a), on the wire, sees of a person; its length is the same for every content. It carries no time, address or
-/// user name. Printing it for debugging shows no counts.
+/// A report is what adversary (a), on the wire, sees of a person; its length is the same for every
+/// content. It carries no time, address or user name. Printing it for debugging shows no counts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Report {
     mechanism: MechanismHash,

@@ -6,7 +6,8 @@ use crate::{Mechanism, MechanismHash, ProtocolError, wire};
 /// nothing else.
 ///
 /// # Privacy
-/// This is all that adversary (b), behind the shuffler, sees of a batch. It is released once, and only for a full batch.
+/// This is all that adversary (b), behind the shuffler, sees of a batch. It is released once, and
+/// only for a full batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchSums {

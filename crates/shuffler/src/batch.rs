@@ -77,8 +77,9 @@ pub enum Refusal {
 /// The batch in progress of one task, and the ids that may still come again.
 ///
 /// # Privacy
-/// A release is the sum of exactly the scheduled number of reports, each id counted once. It does not depend on their order. Dropping a `Batch`
-/// destroys the unfinished batch; it cannot be copied or printed, and what is written down of it ([`Batch::snapshot`], [`Batch::delta`]) is the
+/// A release is the sum of exactly the scheduled number of reports, each id counted once. It does
+/// not depend on their order. Dropping a `Batch` destroys the unfinished batch; it cannot be copied
+/// or printed, and what is written down of it ([`Batch::snapshot`], [`Batch::delta`]) is the
 /// shuffler's own. Memory is the D sums and the ids of the grace window.
 pub struct Batch {
     pub(crate) mechanism: Arc<Mechanism>,

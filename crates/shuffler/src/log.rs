@@ -25,8 +25,9 @@ pub enum Kind {
 /// One entry of a task's log. It cannot be printed.
 ///
 /// # Privacy
-/// Partial sums are the shuffler's secret, as the reports were: they go to its own store and nowhere else. The delta of a single report is
-/// that report's randomized content; a snapshot replaces it within the time that `docs/threat-model.md` states.
+/// Partial sums are the shuffler's secret, as the reports were: they go to its own store and
+/// nowhere else. The delta of a single report is that report's randomized content; a snapshot
+/// replaces it within the time that `docs/threat-model.md` states.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The round being filled; of ids, the round their reports were made for.

@@ -36,7 +36,8 @@ pub enum EstimateError {
 /// `failure_probability`.
 ///
 /// # Reference
-/// Clopper and Pearson 1934: the p at which P(X >= successes) is the failure probability, X binomial.
+/// Clopper and Pearson 1934: the p at which P(X >= successes) is the failure probability, X
+/// binomial.
 pub fn binomial_lower(
     successes: u64,
     trials: u64,

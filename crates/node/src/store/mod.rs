@@ -108,7 +108,8 @@ pub trait Log {
 /// The shuffler's memory.
 ///
 /// # Privacy
-/// Holds what [`Entry`] says and the releases; never a time or an address. What was dropped is unreadable after [`ShufflerStore::forget`].
+/// Holds what [`Entry`] says and the releases; never a time or an address. What was dropped is
+/// unreadable after [`ShufflerStore::forget`].
 pub trait ShufflerStore: Log + Send + Sync {
     /// Makes the task known, or picks up where it was.
     fn open(&self, task: &TaskId) -> Result<Head, StoreError>;

@@ -25,7 +25,8 @@ pub struct Choice {
 /// ln 2.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Cor. 1. The flip probability is Prop. 1's; the corollary's rate uses that of a single bit (slip 12).
+/// Garcelon et al. 2021, Cor. 1. The flip probability is Prop. 1's; the corollary's rate uses that
+/// of a single bit (slip 12).
 pub fn corollary_1(
     dimension: Dimension,
     bits: Bits,
@@ -52,7 +53,8 @@ pub fn corollary_1(
 /// T^{2/3}/eps^{1/3}.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Cor. 2, which needs eps <= 1/(27 T^{1/4}); the caption of Table 1 has the opposite direction (slip 2).
+/// Garcelon et al. 2021, Cor. 2, which needs eps <= 1/(27 T^{1/4}); the caption of Table 1 has the
+/// opposite direction (slip 2).
 pub fn corollary_2(
     dimension: Dimension,
     horizon: u64,
@@ -80,7 +82,8 @@ pub fn corollary_2(
 /// T^{3/4}/sqrt(c) + c^2/eps^2, which is then T^{3/5}/eps^{2/5}.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Remark 2, whose log(T)/eps^2 lacks the factor c^2 that its optimum needs (slip 13).
+/// Garcelon et al. 2021, Remark 2, whose log(T)/eps^2 lacks the factor c^2 that its optimum needs
+/// (slip 13).
 pub fn remark_2(
     dimension: Dimension,
     horizon: u64,

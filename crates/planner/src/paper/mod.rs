@@ -128,11 +128,12 @@ impl Target {
 /// The central epsilon of one batch, without composition.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Prop. 3, with "8 delta_0/m" read as 8m/delta_0. It composes D coordinates and prints delta_0 for D delta_0 (slip 11).
+/// Garcelon et al. 2021, Prop. 3, with "8 delta_0/m" read as 8m/delta_0. It composes D coordinates
+/// and prints delta_0 for D delta_0 (slip 11).
 ///
 /// # Deviation
-/// The condition is l p >= 14 ln(8m/delta_0), Thm 1's form of it, which the argument needs; the printed condition on epsilon_0 is
-/// the same for a single bit and stricter than needed otherwise.
+/// The condition is l p >= 14 ln(8m/delta_0), Thm 1's form of it, which the argument needs; the
+/// printed condition on epsilon_0 is the same for a single bit and stricter than needed otherwise.
 pub fn proposition_3(
     randomizer: Randomizer,
     batch_size: u64,
@@ -200,8 +201,8 @@ pub fn batch_size_proposition_3(
 /// Whether Thm 1 accepts a batch size. Its epsilon must be at most 1.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Thm 1, Eq. (equation_privacy_dp), and l p >= 14 ln(8mT/delta_0). Slip 1; it also lacks 1/sqrt(m) and the second-order
-/// term of advanced composition, repaired or not.
+/// Garcelon et al. 2021, Thm 1, Eq. (equation_privacy_dp), and l p >= 14 ln(8mT/delta_0). Slip 1;
+/// it also lacks 1/sqrt(m) and the second-order term of advanced composition, repaired or not.
 pub fn theorem_1_accepts(
     randomizer: Randomizer,
     target: Target,

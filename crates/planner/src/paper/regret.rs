@@ -44,7 +44,8 @@ pub struct Regret {
 /// of the width (slip 9). Say so wherever the number is shown.
 ///
 /// # Reference
-/// Garcelon et al. 2021, Thm 2. Printed for epsilon_0 < 1, which Cor. 2, derived from it, leaves; only epsilon is checked here.
+/// Garcelon et al. 2021, Thm 2. Printed for epsilon_0 < 1, which Cor. 2, derived from it, leaves;
+/// only epsilon is checked here.
 pub fn theorem_2(
     randomizer: Randomizer,
     target: Target,

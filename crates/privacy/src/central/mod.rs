@@ -148,7 +148,8 @@ pub fn approx_epsilon(setting: &Setting) -> f64 {
 }
 
 /// # Reference
-/// Feldman, McMillan, Talwar 2021, for any report with our local epsilon; k batches by optimal composition.
+/// Feldman, McMillan, Talwar 2021, for any report with our local epsilon; k batches by optimal
+/// composition.
 fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
     let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep).epsilon;
     let honest = BatchSize::new(setting.others.saturating_add(1))?;

@@ -173,12 +173,12 @@ pub fn shuffled_binomial(
 /// squared norm of (x, r).
 ///
 /// # Reference
-/// Shariff, Sheffet 2018, Section 4.2. From memory: the form is certain, the constant 16 and the 4 in the logarithm were not compared with the
-/// printed page.
+/// Shariff, Sheffet 2018, Section 4.2. From memory: the form is certain, the constant 16 and the 4
+/// in the logarithm were not compared with the printed page.
 ///
 /// # Deviation
-/// They draw a square matrix and add its transpose, divided by sqrt(2): the diagonal has twice this variance. Here all coordinates have the
-/// smaller one.
+/// They draw a square matrix and add its transpose, divided by sqrt(2): the diagonal has twice this
+/// variance. Here all coordinates have the smaller one.
 pub fn gaussian_tree_as_printed(
     dimension: u32,
     leaf_size: u32,
@@ -197,8 +197,9 @@ pub fn gaussian_tree_as_printed(
 /// B/delta) ln(2/delta))/(eps sqrt(B)).
 ///
 /// # Reference
-/// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5 B/delta))/(eps sqrt(B)), which agrees in form; the
-/// factor 4 sqrt(2 ln(2/delta)) was not compared with the printed page.
+/// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5
+/// B/delta))/(eps sqrt(B)), which agrees in form; the factor 4 sqrt(2 ln(2/delta)) was not compared
+/// with the printed page.
 pub fn shuffled_gaussian_as_printed(
     dimension: u32,
     batch_size: u32,
@@ -217,8 +218,9 @@ pub fn shuffled_gaussian_as_printed(
 /// = 24e4 g^2 ln(4(d^2+1)/delta)^2/(eps^2 B), p = 1/4.
 ///
 /// # Reference
-/// Chowdhury, Zhou 2022, the theorem on SDP-Vec, after Cheu et al. 2022. g, p and the form of b agree with their published code, which has a tuned
-/// factor of 1 or 10 and ln(d/delta) in place of 24e4 and the logarithm here; these two are from memory.
+/// Chowdhury, Zhou 2022, the theorem on SDP-Vec, after Cheu et al. 2022. g, p and the form of b
+/// agree with their published code, which has a tuned factor of 1 or 10 and ln(d/delta) in place of
+/// 24e4 and the logarithm here; these two are from memory.
 pub fn shuffled_binomial_as_printed(
     dimension: u32,
     batch_size: u32,

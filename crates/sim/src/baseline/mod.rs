@@ -7,9 +7,10 @@
 //! one batch.
 //!
 //! # Privacy
-//! These are baselines in a simulation, not a product. The certificates are about Gaussians over the real numbers; Gaussians computed in floats can reveal
-//! which inputs are possible at all from the last digits of a release (Mironov 2012, *On significance of the least significant bits for differential
-//! privacy*). The binomial mechanism is about integers and does not have this gap.
+//! These are baselines in a simulation, not a product. The certificates are about Gaussians over
+//! the real numbers; Gaussians computed in floats can reveal which inputs are possible at all from
+//! the last digits of a release (Mironov 2012, *On significance of the least significant bits for
+//! differential privacy*). The binomial mechanism is about integers and does not have this gap.
 
 mod amplified;
 mod binomial;
@@ -46,7 +47,8 @@ pub enum Baseline {
     /// released, since nobody comes after it.
     ///
     /// # Reference
-    /// Shariff, Sheffet 2018, *Differentially private contextual linear bandits*; the tree is that of Dwork et al. 2010 and Chan, Shi, Song 2010.
+    /// Shariff, Sheffet 2018, *Differentially private contextual linear bandits*; the tree is that
+    /// of Dwork et al. 2010 and Chan, Shi, Song 2010.
     GaussianTree {
         /// Dimension of the contexts (d).
         dimension: u32,
@@ -72,7 +74,8 @@ pub enum Baseline {
     /// Every person adds independent Gaussian noise to each of the D coordinates before sending.
     ///
     /// # Reference
-    /// Zheng, Cai, Huang, Li, Wang 2020, *Locally differentially private (contextual) bandits learning*.
+    /// Zheng, Cai, Huang, Li, Wang 2020, *Locally differentially private (contextual) bandits
+    /// learning*.
     LocalGaussian {
         /// Dimension of the contexts (d).
         dimension: u32,
@@ -100,8 +103,9 @@ pub enum Baseline {
     /// shuffler releases, for each coordinate, the number of ones of a batch.
     ///
     /// # Reference
-    /// Chowdhury, Zhou 2022, SDP-Vec, after Cheu, Joseph, Mao, Peng 2022, *Shuffle private stochastic convex optimization*. They write g for half of
-    /// `levels`: v + 1 is rounded to multiples of 1/g.
+    /// Chowdhury, Zhou 2022, SDP-Vec, after Cheu, Joseph, Mao, Peng 2022, *Shuffle private
+    /// stochastic convex optimization*. They write g for half of `levels`: v + 1 is rounded to
+    /// multiples of 1/g.
     ShuffledBinomial {
         /// Dimension of the contexts (d).
         dimension: u32,
@@ -278,8 +282,9 @@ impl BaselineCertificate {
 /// The certificate of a baseline's mechanism.
 ///
 /// # Privacy
-/// Protects one person who takes part once: all other people may be the worst possible, and other people's data may depend on what was released. A
-/// person's own choices depend on their own context, as they must; everyone else sees post-processing (joint differential privacy).
+/// Protects one person who takes part once: all other people may be the worst possible, and other
+/// people's data may depend on what was released. A person's own choices depend on their own
+/// context, as they must; everyone else sees post-processing (joint differential privacy).
 pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError> {
     baseline.check()?;
     let delta = baseline.delta();

@@ -62,8 +62,9 @@ pub(super) fn projection_seed() -> u64 {
 /// algorithm does when the model is wrong.
 ///
 /// # Privacy
-/// Mean, variance and largest norm are those of the data, and the list of classes too: nothing of that is private. That is fine for an experiment with a
-/// public file. In production the ranges are declared before any data is seen (`docs/formats.md`, feature maps).
+/// Mean, variance and largest norm are those of the data, and the list of classes too: nothing of
+/// that is private. That is fine for an experiment with a public file. In production the ranges are
+/// declared before any data is seen (`docs/formats.md`, feature maps).
 #[derive(Debug)]
 pub struct Classification {
     classes: Vec<String>,

@@ -29,7 +29,8 @@ impl fmt::Display for Place {
 /// A rule for data files that is violated: where, what was found, what is expected.
 ///
 /// # Privacy
-/// Messages quote the file. They are for data that an experimenter holds; nothing of a device ever passes here.
+/// Messages quote the file. They are for data that an experimenter holds; nothing of a device ever
+/// passes here.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DataError {

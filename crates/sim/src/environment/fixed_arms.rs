@@ -11,10 +11,12 @@ use super::{
 /// the mean reward is 1/2 + <z, w>/2.
 ///
 /// # Reference
-/// In the style of the simulations of Chowdhury and Zhou, "Shuffle Private Linear Contextual Bandits" (ICML 2022).
+/// In the style of the simulations of Chowdhury and Zhou, "Shuffle Private Linear Contextual
+/// Bandits" (ICML 2022).
 ///
 /// # Deviation
-/// One of the entries is a constant, so that every mean is from 0 to 1. The usual size here is 100 arms of dimension 5.
+/// One of the entries is a constant, so that every mean is from 0 to 1. The usual size here is 100
+/// arms of dimension 5.
 #[derive(Debug, Clone)]
 pub struct FixedArms {
     theta: Vec<f64>,

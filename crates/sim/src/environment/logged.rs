@@ -82,9 +82,11 @@ impl Estimate {
 /// As for a classification, scales come from the data itself and are not private.
 ///
 /// # Reference
-/// Li, Chu, Langford, Wang, "Unbiased Offline Evaluation of Contextual-bandit-based News Article Recommendation Algorithms" (WSDM 2011), for uniform
-/// logging; with propensities by rejection sampling as in Dudik, Erhan, Langford, Li, "Sample-efficient Nonstationary Policy Evaluation for Contextual
-/// Bandits" (UAI 2012). The columns are those of the Open Bandit data (Saito, Aihara, Matsutani, Narita, 2021).
+/// Li, Chu, Langford, Wang, "Unbiased Offline Evaluation of Contextual-bandit-based News Article
+/// Recommendation Algorithms" (WSDM 2011), for uniform logging; with propensities by rejection
+/// sampling as in Dudik, Erhan, Langford, Li, "Sample-efficient Nonstationary Policy Evaluation for
+/// Contextual Bandits" (UAI 2012). The columns are those of the Open Bandit data (Saito, Aihara,
+/// Matsutani, Narita, 2021).
 #[derive(Debug)]
 pub struct Logged {
     actions: Vec<usize>,

@@ -8,9 +8,11 @@ use super::{Progress, TrustedServer, aggregator::for_each_coordinate, stream, un
 /// LinUCB on noisy prefix sums from a binary tree.
 ///
 /// # Reference
-/// Shariff, Sheffet 2018, Algorithms 1 and 2; the tree mechanism is Dwork, Naor, Pitassi, Rothblum 2010 and Chan, Shi, Song 2010.
+/// Shariff, Sheffet 2018, Algorithms 1 and 2; the tree mechanism is Dwork, Naor, Pitassi, Rothblum
+/// 2010 and Chan, Shi, Song 2010.
 /// # Deviation
-/// The noise is on (r u, tril(u u')), not on the matrix of (x, r) with itself, whose last entry nobody needs; a leaf is a batch of people.
+/// The noise is on (r u, tril(u u')), not on the matrix of (x, r) with itself, whose last entry
+/// nobody needs; a leaf is a batch of people.
 pub struct Tree {
     learner: LearnerConfig,
     mechanism: MechanismHash,
