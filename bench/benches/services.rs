@@ -46,7 +46,8 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("bare") => bare(),
         Some("node") => node(Path::new(&arguments[2]), &arguments[3], &arguments[4]),
-        Some("soak") => soak(arguments.get(2).map_or(10_000_000, |n| n.parse().unwrap())),
+        // Cargo appends arguments of its own.
+        Some("soak") => soak(arguments.get(2).and_then(|n| n.parse().ok()).unwrap_or(10_000_000)),
         _ => compare(),
     }
 }

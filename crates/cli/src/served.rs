@@ -1,7 +1,14 @@
 //! The product as an algorithm of the simulator, with everything between device and model over
 //! HTTP: a real node with an embedded store.
 
-use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    error::Error,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use incrowd_device::Device;
 use incrowd_envelope::seal;
@@ -15,6 +22,8 @@ use crate::runtime;
 
 /// Reports in one request.
 const REQUEST: u32 = 1000;
+/// How long the bandit may take for one release.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Simulated people whose devices talk to a real shuffler and a real bandit.
 pub struct Served {
@@ -110,7 +119,11 @@ impl Served {
     /// Waits until the bandit has the batch, and fetches the model if there is a new one.
     fn next_model(&mut self) -> Result<(), Box<dyn Error>> {
         let round = self.round();
+        let asked = Instant::now();
         loop {
+            if asked.elapsed() > PATIENCE {
+                return Err(format!("the bandit did not absorb round {round} in time").into());
+            }
             let request = Request::get(paths::TASKS).token(&self.admin_token)?;
             let answer = self.runtime.block_on(self.admin.send(request))?.success()?;
             let status: Vec<TaskStatus> = serde_json::from_slice(&answer.body)?;

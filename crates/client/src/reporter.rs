@@ -94,13 +94,15 @@ async fn report(core: &Core, pending: &Pending) -> Result<Option<Upload>, Client
     } else {
         sealed(core, &notice, id, round, bytes)?
     };
-    core.store
-        .update(|state| {
+    // The report is made and its participation spent: it is written down, however long that takes.
+    let write = || {
+        core.store.update(|state| {
             state.participation = participation;
             state.upload = Some(upload.clone());
             Ok(())
         })
-        .await?;
+    };
+    core.retry(write, |_| true).await?;
     Ok(Some(upload))
 }
 

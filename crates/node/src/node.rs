@@ -149,6 +149,10 @@ impl Node {
         let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;
         let (address, admin_address) = (listener.address, admin.address);
         let process = Process { roles, listeners: vec![listener, admin] };
+        if !new_tokens.is_empty() {
+            // Last: a start that fails must not keep the hashes of tokens that nobody saw.
+            tokens.save(&files.tokens)?;
+        }
         if let Some((bandit, source)) = learning {
             bandit.collect(source);
         }
@@ -222,7 +226,6 @@ fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceErr
         for role in [Role::Device, Role::Admin] {
             new.push((role, tokens.add(role)?));
         }
-        tokens.save(&files.tokens)?;
     } else {
         tracing::warn!("there are no tokens: make some with `incrowd keys token`");
     }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use incrowd_envelope::Signed;
-use incrowd_protocol::{Mechanism, Model, Task, paths, triangle};
+use incrowd_protocol::{Mechanism, Model, ProblemKind, Task, paths, triangle};
 
 use crate::{Address, Http, Request, TransportError, Trust, documents};
 
@@ -26,7 +26,8 @@ impl BanditApi {
         let path = paths::model(&task.id(), after, wait.as_secs());
         let request = Request::get(path).wait(wait).limit(longest_model(task.mechanism()));
         let answer = self.0.send(request).await?;
-        if matches!(answer.status, 304 | 404) {
+        let problem = answer.problem().map(|problem| problem.kind);
+        if answer.status == 304 || problem == Some(ProblemKind::NoModel) {
             return Ok(None);
         }
         let signed = answer.signed("model")?;

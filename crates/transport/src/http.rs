@@ -28,6 +28,8 @@ pub fn client(trust: &Trust) -> Result<reqwest::Client, TransportError> {
         .dns_resolver(Arc::new(SystemResolver))
         .redirect(Policy::none())
         .referer(false)
+        // A proxy of the environment would get what is plain because it stays on this machine.
+        .no_proxy()
         .connect_timeout(CONNECT)
         .timeout(ANSWER)
         .build()

@@ -221,7 +221,7 @@ fn command() -> String {
     };
     let words = env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
     let words = words.collect::<Vec<_>>();
-    format!("incrowd {}", words.join(" "))
+    format!("incrowd-lab {}", words.join(" "))
 }
 
 struct Bar(ProgressBar);

@@ -36,6 +36,9 @@ pub enum CollectError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A defect of this program; the release stays to be absorbed.
+    #[error("the step panicked")]
+    Panicked,
     /// The process is ending.
     #[error("the service is stopping")]
     Stopping,
@@ -52,7 +55,7 @@ impl CollectError {
     }
 }
 
-impl std::convert::From<Problem> for CollectError {
+impl From<Problem> for CollectError {
     fn from(problem: Problem) -> Self {
         Self::Refused(problem)
     }
@@ -60,11 +63,11 @@ impl std::convert::From<Problem> for CollectError {
 
 /// Where releases come from.
 pub(crate) struct Source {
-    from: From,
+    supplier: Supplier,
     longest_pause: Duration,
 }
 
-enum From {
+enum Supplier {
     /// Another process: answers are believed only with the signature of the task's shuffler.
     Network(Box<ShufflerApi>),
     /// The shuffler of this process.
@@ -74,22 +77,22 @@ enum From {
 impl Source {
     /// The shuffler of this process, if it has one, or else the configured one.
     pub fn new(config: &NodeConfig, own: Option<&Arc<Shuffler>>) -> Result<Self, ServiceError> {
-        let from = match own {
-            Some(shuffler) => From::Process(shuffler.clone()),
-            None => From::Network(Box::new(network(&config.bandit)?)),
+        let supplier = match own {
+            Some(shuffler) => Supplier::Process(shuffler.clone()),
+            None => Supplier::Network(Box::new(network(&config.bandit)?)),
         };
         let longest_pause = Duration::from_secs(config.bandit.longest_pause_seconds);
-        Ok(Self { from, longest_pause })
+        Ok(Self { supplier, longest_pause })
     }
 
     /// The bytes of a release, if its batch is full.
     async fn fetch(&self, task: &Task, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
-        match &self.from {
-            From::Network(shuffler) => {
+        match &self.supplier {
+            Supplier::Network(shuffler) => {
                 let release = shuffler.release(task, round, WAIT).await?;
                 Ok(release.map(|signed| signed.body))
             }
-            From::Process(shuffler) => {
+            Supplier::Process(shuffler) => {
                 let release = shuffler.release(&task.id(), round, WAIT).await?;
                 Ok(release.map(|release| release.body))
             }
@@ -152,6 +155,10 @@ async fn step(
     let Some(release) = release else { return Ok(()) };
     let (bandit, handle) = (bandit.clone(), handle.clone());
     let absorb = move || bandit.absorb(&handle, &release);
-    // The runtime ends between two steps, never inside one; then the step was not begun.
-    tokio::task::spawn_blocking(absorb).await.map_err(|_| CollectError::Stopping)?
+    match tokio::task::spawn_blocking(absorb).await {
+        Ok(absorbed) => absorbed,
+        // The runtime ends between two steps, never inside one; then the step was not begun.
+        Err(error) if error.is_cancelled() => Err(CollectError::Stopping),
+        Err(_) => Err(CollectError::Panicked),
+    }
 }

@@ -196,6 +196,10 @@ impl Shuffler {
         let mut progress = handle.progress.clone();
         let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
         self.stopping.or(full, wait).await;
+        if handle.progress.has_changed().is_err() {
+            // The thread that commits is gone: nothing will ever be full.
+            return Err(unavailable());
+        }
         let now = *handle.progress.borrow();
         if !now.closed && now.round.is_some_and(|now| now <= round) {
             return Ok(None);

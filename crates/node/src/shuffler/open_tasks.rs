@@ -129,8 +129,12 @@ impl OpenTasks {
     /// # Privacy
     /// The delta of a single report is what it reported: it must not stay.
     pub fn forget(&mut self) -> Result<bool, CommitError> {
-        self.compact()?;
-        Ok(self.store.forget()?)
+        let deltas = |task: &&OpenTask| task.state.as_ref().is_none_or(|state| state.deltas > 0);
+        let ids: Vec<TaskId> = self.tasks.values().filter(deltas).map(|task| task.id).collect();
+        // One task that cannot be read keeps none of the others from being forgotten.
+        let compacted = ids.iter().map(|id| self.compact(id)).fold(Ok(()), Result::and);
+        let forgotten = self.store.forget()?;
+        compacted.map(|()| forgotten)
     }
 
     /// How far a task is; none while that must be read from the log.
@@ -169,38 +173,24 @@ impl OpenTasks {
         Ok(())
     }
 
-    fn compact(&mut self) -> Result<(), CommitError> {
-        let deltas = |task: &&OpenTask| task.state.as_ref().is_none_or(|state| state.deltas > 0);
-        let ids: BTreeSet<TaskId> =
-            self.tasks.values().filter(deltas).map(|task| task.id).collect();
-        if ids.is_empty() {
-            return Ok(());
-        }
+    /// Replaces the deltas of a task by a snapshot.
+    fn compact(&mut self, id: &TaskId) -> Result<(), CommitError> {
+        self.read_ahead(&BTreeSet::from([*id]))?;
         let store = self.store.clone();
-        self.read_ahead(&ids)?;
-        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
-        let (mut changes, mut before) = (Vec::new(), Vec::new());
-        for id in &ids {
-            let task = self.task(id)?;
-            task.catch_up(&*turn)?;
-            let state = task.state.as_mut().expect("invariant: it has caught up");
-            before.push((*id, (state.head, state.snapshot, state.deltas)));
-            changes.extend(state.compaction().map(|change| (*id, change)));
-        }
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let result = turn.commit(changes);
-        for (id, before) in before {
-            let task = self.task(&id)?;
-            match (&result, &mut task.state) {
-                (Ok(()), _) => {}
-                // The batch is as it was.
-                (Err(CommitError::NotCommitted(_)), Some(state)) => {
-                    (state.head, state.snapshot, state.deltas) = before;
-                }
-                (Err(_), state) => *state = None,
+        let turn = store.lock(&[*id])?;
+        let task = self.task(id)?;
+        task.catch_up(&*turn)?;
+        let state = task.state.as_mut().expect("invariant: it has caught up");
+        let before = (state.head, state.snapshot, state.deltas);
+        let Some(change) = state.compaction() else { return Ok(()) };
+        let result = turn.commit(vec![(*id, change)]);
+        match &result {
+            Ok(()) => {}
+            // The batch is as it was.
+            Err(CommitError::NotCommitted(_)) => {
+                (state.head, state.snapshot, state.deltas) = before;
             }
+            Err(CommitError::Unknown(_)) => task.state = None,
         }
         result
     }

@@ -363,3 +363,20 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_start_keeps_no_tokens_that_nobody_saw() {
+    let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
+    let tokens = place.files().tokens;
+    std::fs::remove_file(&tokens).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    place.config.admin_listen = taken.local_addr().unwrap();
+    let failed = Node::start(&place.config, Roles::Both);
+    assert!(matches!(failed, Err(ServiceError::Listen { .. })));
+    assert!(!tokens.exists());
+    drop(taken);
+    let node = place.node(Roles::Both);
+    assert_eq!(node.new_tokens().len(), 2);
+    assert!(tokens.exists());
+    node.stop().await;
+}

@@ -572,3 +572,35 @@ fn a_restart_reads_a_bounded_number_of_bytes_besides_the_ids() {
         assert_eq!(shelf.open(&task).count, 310);
     }
 }
+
+/// A task that cannot be read keeps another one neither from being forgotten nor from counting.
+#[test]
+fn r6_r25_a_task_that_cannot_be_read_does_not_disturb_the_others() {
+    for mut shelf in stores() {
+        let mut tasks = [2, 3].map(|d| orphan(plain(mechanism(d, 0, &[(3, 5, 1)]))));
+        tasks.sort_by_key(Task::id);
+        for (well, ill) in [(0, 1), (1, 0)] {
+            let (well, ill) = (&tasks[well], &tasks[ill]);
+            for task in [well, ill] {
+                shelf.open(task);
+            }
+            let count = shelf.progress(well).count;
+            let report = |task: &Task, number| one_hot(task.mechanism(), 1, number);
+            assert_eq!(shelf.accept(well, vec![report(well, count)]), [Outcome::Counted]);
+            // A commit that fails: the task must be read again, and that fails too.
+            shelf.store.arm(Some(Fault::NotCommitted));
+            let upload = Upload { task: ill.id(), reports: vec![report(ill, 4)] };
+            assert!(shelf.tasks.accept(&[upload]).is_err());
+            shelf.store.arm(Some(Fault::Unreadable));
+            assert!(shelf.tasks.forget().is_err());
+            shelf.store.arm(None);
+            let deltas = |task: &Task| {
+                let tail = shelf.store.tail(&task.id(), Seq(0), usize::MAX).unwrap();
+                tail.into_iter().filter(|(_, entry)| entry.kind == Kind::Delta).count()
+            };
+            assert_eq!(deltas(well), 0);
+            assert_eq!(shelf.accept(well, vec![report(well, count + 1)]), [Outcome::Counted]);
+            assert!(shelf.tasks.forget().unwrap());
+        }
+    }
+}

@@ -25,6 +25,8 @@ pub enum Fault {
     Lock,
     /// The log cannot be read.
     Read,
+    /// The same, until it is disarmed.
+    Unreadable,
     /// Nothing is committed.
     NotCommitted,
     /// Nothing is committed, but nobody knows.
@@ -64,6 +66,10 @@ impl FaultyStore {
     }
 
     fn fail(&self, fault: Fault) -> Result<(), StoreError> {
+        let armed = *self.fault.lock().unwrap();
+        if fault == Fault::Read && armed == Some(Fault::Unreadable) {
+            return Err(Fault::Unreadable.error());
+        }
         self.take(|armed| armed == fault).map_or(Ok(()), |fault| Err(fault.error()))
     }
 }
@@ -124,7 +130,9 @@ impl Turn for FaultyTurn<'_> {
     }
 
     fn commit(self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
-        let fault = self.store.take(|fault| !matches!(fault, Fault::Lock | Fault::Read));
+        let fault = self
+            .store
+            .take(|fault| !matches!(fault, Fault::Lock | Fault::Read | Fault::Unreadable));
         match fault {
             None => self.turn.commit(changes),
             Some(Fault::UnknownWithEffect) => {
