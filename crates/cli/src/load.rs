@@ -260,7 +260,7 @@ impl Target {
         Ok((report.id(), seal(&task.id(), key, round, report.id(), &bytes)?))
     }
 
-    /// What became of the reports of a request, by problem.
+    /// Outcomes of the reports of a request, by problem.
     async fn send(&self, upload: Upload, number: u64) -> Vec<(String, u64)> {
         let (task, sealed) = (&self.notice.id, !self.plain);
         let accepted = |number| ("accepted".to_owned(), number);

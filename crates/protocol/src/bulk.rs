@@ -29,7 +29,7 @@ pub fn split_reports(mut body: &[u8]) -> Result<Vec<&[u8]>, ProtocolError> {
     Ok(reports)
 }
 
-/// What became of many reports.
+/// The outcomes of many reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkAnswer {
     /// Reports that count, now or before.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::Accumulator;
 
-/// What became of a report.
+/// The outcome of one report.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub enum Outcome {

@@ -29,7 +29,7 @@ pub trait Algorithm {
     /// holds the features of the arms, one row after the other.
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError>;
 
-    /// What became of the person's choice. Whoever implements this hands the raw values to whom its
+    /// Learns the reward of the choice. Whoever implements this hands the raw values to whom its
     /// trust model names, and to nobody else.
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError>;
 

@@ -11,7 +11,7 @@ const RESAMPLES: usize = 2000;
 /// Every interval is the same on every machine.
 const BOOTSTRAP_SEED: u64 = 0x1c0d_5eed;
 
-/// Arithmetic mean; none of nothing.
+/// Arithmetic mean, or `None` for an empty slice.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -29,7 +29,7 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
 /// Quantile with linear interpolation between order statistics (type 7 of Hyndman and Fan); `share`
 /// from 0 to 1.
 ///
-/// None of nothing, of a share outside 0 to 1, and if a value is not a number.
+/// `None` for an empty slice, a share outside 0 to 1, or a value that is not a number.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     if values.is_empty() || !(0.0..=1.0).contains(&share) || values.iter().any(|v| v.is_nan()) {
         return None;

@@ -140,7 +140,7 @@ impl std::ops::Deref for Answer {
 }
 
 impl Answer {
-    /// What became of many reports.
+    /// The outcome of each of many reports.
     pub fn bulk(&self) -> BulkAnswer {
         assert_eq!(self.status, 200, "{self}");
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
