@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         eprintln!("wrote {}", path.display());
     }
     if let Some(path) = &arguments.plot {
-        eprintln!("wrote {}", plot::draw(path, arguments.dimension, &plan)?.display());
+        eprintln!("wrote {}", plot::draw(path, &plan)?.display());
     }
     match arguments.output {
         Output::Json => out!("{:#}", as_json(&plan)),

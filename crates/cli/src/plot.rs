@@ -37,12 +37,12 @@ struct Curves {
 }
 
 /// Writes `name`.svg and gives its path.
-pub fn draw(name: &Path, dimension: u32, plan: &Plan) -> Result<PathBuf, Box<dyn Error>> {
-    let canvas = chart(&curves(dimension, plan)?).canvas();
+pub fn draw(name: &Path, plan: &Plan) -> Result<PathBuf, Box<dyn Error>> {
+    let canvas = chart(&curves(plan)?).canvas();
     Ok(canvas.write(name).map_err(|error| format!("{}: {error}", name.display()))?)
 }
 
-fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {
+fn curves(plan: &Plan) -> Result<Curves, Box<dyn Error>> {
     let mechanism = plan.task.mechanism();
     let (delta, k, h) =
         (mechanism.central_delta(), mechanism.participations(), mechanism.honest_fraction());
@@ -74,8 +74,11 @@ fn curves(dimension: u32, plan: &Plan) -> Result<Curves, Box<dyn Error>> {
             })
             .collect::<Result<Vec<_>, Box<dyn Error>>>()
     })?;
-    let mut subtitle =
-        format!("dimension {dimension}, 1 bit per coordinate, delta {:e}", delta.get());
+    let mut subtitle = format!(
+        "dimension {}, 1 bit per coordinate, delta {:e}",
+        mechanism.dimension(),
+        delta.get()
+    );
     if k > Participations::ONE {
         let _ = write!(subtitle, ", {} reports per person", k.get());
     }

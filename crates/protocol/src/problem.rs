@@ -106,7 +106,8 @@ impl ProblemKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it is the shuffler's last word on a report: the same bytes will never count.
+    /// Whether it is the shuffler's last word on a report: it was refused, and a refused report is
+    /// dropped.
     ///
     /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
     /// full store may come right.
