@@ -4,6 +4,7 @@
     python generate.py --check    compare the files on disk with fresh ones, exit 1 if one differs
 """
 import copy
+import hashlib
 import json
 import math
 import pathlib
@@ -11,21 +12,27 @@ import struct
 import sys
 from fractions import Fraction
 
-from reference import (FULL, HALF, ORDER, U32, Tape, coordinates, diffie_hellman, features, flip_coins, hpke, map_error,
+from reference import (FULL, HALF, LATEST, ORDER, U32, Tape, coordinates, diffie_hellman, features, flip_coins, hpke, map_error,
                        mechanism_errors, mechanism_hash, pack_report, parse_flip, replay, seal, sealing_info, sealing_key,
                        sign, sign_with_neutral_r, signature_error, size_d, stage_of, sum_in_order, sums_error, task_error,
-                       task_id, thresholds, unpack_report, unseal, verification_key)
+                       task_id, thresholds, unpack_report, unseal, verification_key, window_of)
 
 
 # ---- Mechanism -------------------------------------------------------------------------------------------------
 
-def stage(rounds=10, size=100, bits=1, flip="1/2"):
-    return {"rounds": rounds, "size": size, "bits": bits, "flip": flip}
+OPENS = "1800000000000"
 
 
-def mechanism(d=3, stages=None, bound=1.0, grace=0, delta=1e-6, participations=1, honest=1.0):
-    return {"dimension": d, "context_bound": bound, "schedule": stages or [stage()], "grace": grace,
-            "central_delta": delta, "participations": participations, "honest_fraction": honest}
+def stage(rounds=10, size=100, bits=1, flip="1/2", window=None):
+    times = {} if window is None else {"window": window}
+    return {"rounds": rounds, "size": size, **times, "encoding": "bits", "bits": bits, "flip": flip}
+
+
+def mechanism(d=3, stages=None, bound=1.0, grace=0, delta=1e-6, participations=1, honest=1.0, opens=None):
+    closes = {"closes": "count"} if opens is None else {"closes": "time", "opens": opens}
+    return {"dimension": d, "context_bound": bound, "layout": "shared", **closes, "grace": grace,
+            "central_delta": delta, "participations": participations, "honest_fraction": honest,
+            "schedule": stages or [stage()]}
 
 
 def mechanism_cases():
@@ -41,8 +48,18 @@ def mechanism_cases():
         "most rounds in two stages": mechanism(2, [stage(HALF), stage(HALF - 2, 101)]),
         "stages that differ in the flip only": mechanism(2, [stage(), stage(flip="1/3")]),
         "a stage that comes back": mechanism(2, [stage(), stage(bits=2), stage()]),
+        "rounds that close by time": mechanism(5, [stage(24, 5000, 256, "7/8", 3600000)], opens=OPENS),
+        "growing windows": mechanism(2, [stage(2, 40, 8, "1/2", 10), stage(1, 80, 8, "1/2", 25),
+                                         stage(3, 80, 8, "1/2", U32)], opens=OPENS),
+        "stages that differ in the window only": mechanism(2, [stage(window=10), stage(window=11)], opens="0"),
+        "the last end": mechanism(1, [stage(1, 1, 1, "1/2", 1000)], opens=str(LATEST - 1000)),
     }
     cases = [{"name": name, "mechanism": mech, "hash": mechanism_hash(mech)} for name, mech in good.items()]
+    for case in cases:
+        mech = case["mechanism"]
+        if mech["closes"] == "time":
+            rounds = sum(s["rounds"] for s in mech["schedule"])
+            case["windows"] = [list(map(str, window_of(mech, number))) for number in range(1, rounds + 1)]
     fields = [("dimension", [0, 1001]), ("context_bound", [0.0, -1.0, 9e-101, 1.1e20]), ("grace", [1001, FULL]),
               ("central_delta", [0.0, 1.0, -1e-6, 2.0]), ("participations", [0, FULL]),
               ("honest_fraction", [0.0, -0.5, 1.0000000000000002])]
@@ -60,7 +77,19 @@ def mechanism_cases():
             ("m*D too big", "bits", mechanism(1000, [stage(bits=34)])),
             ("second stage has a bad flip", "flip", mechanism(3, [stage(), stage(flip="4/6")])),
             ("unknown field in the mechanism", "unknown field", {**mechanism(), "epsilon": 1.0}),
-            ("unknown field in a stage", "unknown field", mechanism(3, [{**stage(), "epsilon": 1.0}]))]
+            ("unknown field in a stage", "unknown field", mechanism(3, [{**stage(), "epsilon": 1.0}])),
+            ("another layout", "unknown variant", {**mechanism(), "layout": "per-person"}),
+            ("another rule of closing", "unknown variant", {**mechanism(), "closes": "size"}),
+            ("another encoding", "unknown variant", mechanism(3, [{**stage(), "encoding": "floats"}])),
+            ("a window where batches close by count", "window", mechanism(3, [stage(window=1000)])),
+            ("no window where batches close by time", "window", mechanism(3, [stage()], opens=OPENS)),
+            ("one stage without a window", "window", mechanism(3, [stage(window=1000), stage(size=7)], opens=OPENS)),
+            ("a window below 10 ms", "window", mechanism(3, [stage(window=9)], opens=OPENS)),
+            ("opens where batches close by count", "opens", {**mechanism(), "opens": OPENS}),
+            ("no opens where batches close by time", "opens", {**mechanism(3, [stage(window=1000)]), "closes": "time"}),
+            ("the schedule ends too late", "opens",
+             mechanism(1, [stage(1, 1, 1, "1/2", 1000)], opens=str(LATEST - 999))),
+            ("grace where batches close by time", "grace", mechanism(3, [stage(window=1000)], grace=1, opens=OPENS))]
     for name, error, mech in bad:
         assert mechanism_errors(mech) == {error}, name
         cases.append({"name": name, "mechanism": mech, "error": error})
@@ -261,8 +290,9 @@ def simulate(seed, mech, rounds):
 
 
 def batch(mech, number, sums):
+    previous = None if number == 1 else hashlib.sha256(f"the release before {number}".encode()).hexdigest()
     return {"mechanism": mechanism_hash(mech), "round": number, "size": stage_of(mech, number)["size"],
-            "sums": [str(a) for a in sums]}
+            "previous": previous, "sums": [str(a) for a in sums]}
 
 
 MODES = {"proven": {"mode": "proven"}, "calibrated": {"mode": "calibrated", "exploration": 0.2},
@@ -317,9 +347,10 @@ def model_cases():
            ("one sum more", "length", change(sums=good[1]["sums"] + ["0"])), ("no sums", "length", change(sums=[])),
            ("first sum above size*m", "range", first("2001")),
            ("last sum above size*m", "range", change(sums=good[1]["sums"][:-1] + ["2001"])),
-           ("sum 2^64-1", "range", first(str(2**64 - 1)))]
+           ("sum 2^63-1", "range", first(str(2**63 - 1))), ("sum -2^63", "range", first(str(-2**63))),
+           ("sum -1", "range", first("-1")), ("no previous release", "previous", change(previous=None))]
     bad += [(f"sum {json.dumps(text)}", "integer", first(text))
-            for text in ("-1", "007", "1.0", "+1", "", " 1", "1e2", "-0")]
+            for text in (str(2**63), str(-2**63 - 1), "007", "-07", "1.0", "+1", "", " 1", "1e2", "-0", "--1")]
     for name, error, release in bad:
         assert sums_error(low, 2, release) == error, name
         cases.append({"name": name, "mechanism": low, "learner": learner("calibrated"),
@@ -457,7 +488,8 @@ def documents(task):
     mech, ident, law = task["mechanism"], task_id(task), stage_of(task["mechanism"], 1)
     keys = [{"id": 1, "key": sealing_key(SEALING).hex(), "state": "active"}]
     notice = {"id": ident, "task": task, "sealing_keys": keys, "model_url": None, "gateway_keys": None, "certificate": {}}
-    current = {"task": ident, "round": {"number": 1, **{key: law[key] for key in ("size", "bits", "flip")}}}
+    law = {key: law[key] for key in ("size", "encoding", "bits", "flip")}
+    current = {"task": ident, "round": {"number": 1, **law}, "time": None}
     sums = batch(mech, 1, [150 + j for j in range(size_d(mech["dimension"]))])
     model = {"mechanism": mechanism_hash(mech), "version": "1", "round": 1, "theta": [0.25, -0.5],
              "width_factor": [0.5, 0.125, 0.25], "confidence_width": 3.25}

@@ -64,8 +64,10 @@ def size_d(d):
     return d * (d + 3) // 2
 
 
-FIELDS = {"dimension", "context_bound", "schedule", "grace", "central_delta", "participations", "honest_fraction"}
-STAGE_FIELDS = {"rounds", "size", "bits", "flip"}
+FIELDS = {"dimension", "context_bound", "layout", "closes", "opens", "grace", "central_delta", "participations",
+          "honest_fraction", "schedule"}
+STAGE_FIELDS = {"rounds", "size", "window", "encoding", "bits", "flip"}
+LATEST = 253402300800000
 
 
 def parse_flip(text):
@@ -81,16 +83,22 @@ def mechanism_errors(mech):
     bad, plan, d = set(), mech["schedule"], mech["dimension"]
     between = lambda value, low, high: low <= value <= high
     check = lambda name, holds: holds or bad.add(name)
+    timed = mech["closes"] == "time"
     check("unknown field", mech.keys() <= FIELDS and all(s.keys() <= STAGE_FIELDS for s in plan))
+    check("unknown variant", mech["closes"] in ("count", "time") and mech["layout"] == "shared"
+          and all(s["encoding"] == "bits" for s in plan))
+    length = sum(s["rounds"] * s.get("window", 0) for s in plan)
+    check("opens", ("opens" in mech) == timed and (not timed or int(mech["opens"]) + length <= LATEST))
+    check("window", all(between(s.get("window", 0), 10, U32) if timed else "window" not in s for s in plan))
     check("dimension", between(d, 1, 1000))
     check("context_bound", between(mech["context_bound"], 1e-20, 1e20))
     check("schedule", between(len(plan), 1, 10000) and all(
-        any(a[key] != b[key] for key in ("size", "bits", "flip")) for a, b in zip(plan, plan[1:])))
+        any(a.get(key) != b.get(key) for key in ("size", "window", "encoding", "bits", "flip")) for a, b in zip(plan, plan[1:])))
     check("rounds", all(between(s["rounds"], 1, U32) for s in plan) and sum(s["rounds"] for s in plan) <= U32 - 1)
     check("size", all(between(s["size"], 1, U32) for s in plan))
     check("bits", all(between(s["bits"], 1, 4095) and s["bits"] * size_d(d) <= 2**24 for s in plan))
     check("flip", all(parse_flip(s["flip"]) for s in plan))
-    check("grace", between(mech["grace"], 0, 1000))
+    check("grace", between(mech["grace"], 0, 0 if timed else 1000))
     check("central_delta", 0 < mech["central_delta"] < 1)
     check("participations", between(mech["participations"], 1, U32))
     check("honest_fraction", 0 < mech["honest_fraction"] <= 1)
@@ -99,10 +107,11 @@ def mechanism_errors(mech):
 
 def mechanism_hash(mech):
     out = b"incrowd/mechanism/v1\0" + struct.pack(
-        ">IdIdIdI", mech["dimension"], mech["context_bound"], mech["grace"], mech["central_delta"],
-        mech["participations"], mech["honest_fraction"], len(mech["schedule"]))
+        ">IdIIQIdIdI", mech["dimension"], mech["context_bound"], 1, ["count", "time"].index(mech["closes"]),
+        int(mech.get("opens", 0)), mech["grace"], mech["central_delta"], mech["participations"],
+        mech["honest_fraction"], len(mech["schedule"]))
     for s in mech["schedule"]:
-        out += struct.pack(">5I", s["rounds"], s["size"], s["bits"], *parse_flip(s["flip"]))
+        out += struct.pack(">7I", s["rounds"], s["size"], s.get("window", 0), 1, s["bits"], *parse_flip(s["flip"]))
     return hashlib.sha256(out).hexdigest()
 
 
@@ -113,6 +122,16 @@ def stage_of(mech, number):
         end += s["rounds"]
         if 1 <= number <= end:
             return s
+    return None
+
+
+def window_of(mech, number):
+    """When a round opens and closes, in milliseconds since 1970."""
+    start = int(mech["opens"])
+    for s in mech["schedule"]:
+        if number <= s["rounds"]:
+            return start + (number - 1) * s["window"], start + number * s["window"]
+        start, number = start + s["rounds"] * s["window"], number - s["rounds"]
     return None
 
 
@@ -307,9 +326,11 @@ def sums_error(mech, number, release):
         return "size"
     if len(release["sums"]) != size_d(mech["dimension"]):
         return "length"
-    if not all(re.fullmatch("0|[1-9][0-9]*", text) for text in release["sums"]):
+    if not all(re.fullmatch("0|-?[1-9][0-9]*", text) and -2**63 <= int(text) < 2**63 for text in release["sums"]):
         return "integer"
-    return "range" if max(map(int, release["sums"])) > s["size"] * s["bits"] else None
+    if (release["previous"] is None) != (number == 1):
+        return "previous"
+    return None if all(0 <= int(text) <= s["size"] * s["bits"] for text in release["sums"]) else "range"
 
 
 # ---- Feature maps ------------------------------------------------------------------------------------------------

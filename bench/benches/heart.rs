@@ -7,8 +7,8 @@ use incrowd_bandit::Bandit;
 use incrowd_bench::{bare_products, line, race};
 use incrowd_device::{Device, Randomizer};
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Law, Learner, MechanismConfig, Model, ModelParts, Policy, Report,
-    ReportId, Stage, TaskConfig, triangle,
+    BatchSums, Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Model, ModelParts,
+    Policy, Report, ReportId, Stage, TaskConfig, triangle,
 };
 use incrowd_shuffler::{Accumulator, Batch, Outcome};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
@@ -21,9 +21,11 @@ fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds,
             size,
+            window: None,
             law: Law { bits: 1, flip: FlipProbability::new(53, 100).unwrap() },
         }],
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: u32::MAX,
         honest_fraction: 1.0,
@@ -216,10 +218,10 @@ fn absorb() {
     let d = 50;
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let coordinates = task.mechanism().coordinates();
-    let mut sums: Vec<u64> =
-        (0..coordinates).map(|_| 500_000 + u64::from(rng.next_u32() % 2_000)).collect();
+    let mut sums: Vec<i64> =
+        (0..coordinates).map(|_| 500_000 + i64::from(rng.next_u32() % 2_000)).collect();
     for i in 0..d {
-        sums[d + triangle(i + 1) - 1] = 505_000 + i as u64;
+        sums[d + triangle(i + 1) - 1] = 505_000 + i as i64;
         sums[i] = 501_000;
     }
     let release = BatchSums::new(task.mechanism(), 1, sums).unwrap();

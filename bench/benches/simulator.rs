@@ -16,7 +16,8 @@ use std::{
 
 use incrowd_bench::{bare_products, line, race};
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig, triangle,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+    triangle,
 };
 use incrowd_sim::{
     Algorithm, Choice, Environment, Path, Person, Rewards, Sblb, Simulation, Synthetic,
@@ -34,9 +35,11 @@ fn task(dimension: u32, bits: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds: u32::MAX - 1,
             size: BATCH,
+            window: None,
             law: Law { bits, flip: FlipProbability::new(53, 100).unwrap() },
         }],
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

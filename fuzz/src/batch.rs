@@ -92,7 +92,7 @@ fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[u64]) {
             Outcome::Released(sums) => {
                 assert_eq!(sent + 1, round.size);
                 let added = |j: usize| u64::from(round.size - count) * (j as u64 % 4);
-                let total = before.iter().enumerate().map(|(j, sum)| sum + added(j));
+                let total = before.iter().enumerate().map(|(j, sum)| (sum + added(j)) as i64);
                 assert!(total.eq(sums.sums().iter().copied()));
                 return assert_eq!(sums.check(mechanism), Ok(()));
             }
@@ -127,7 +127,7 @@ fn run(mechanism: Arc<Mechanism>, rest: &mut &[u8]) {
 /// several.
 fn small(mechanism: &Mechanism, choice: u8) -> Arc<Mechanism> {
     let mut config = incrowd_protocol::MechanismConfig::from(mechanism.clone());
-    config.grace = u32::from(choice & 3);
+    config.closes = incrowd_protocol::Closes::Count { grace: u32::from(choice & 3) };
     for (stage, size) in config.schedule.iter_mut().zip(u32::from(choice >> 2) % 4 + 1..) {
         (stage.size, stage.rounds) = (size, stage.rounds.min(3));
     }
@@ -235,8 +235,8 @@ impl Model {
             Outcome::Released(sums) => {
                 assert!(full, "only a full batch is released");
                 assert_eq!((sums.round(), sums.size()), (now, round.size));
-                let total = |j| self.in_batch(now).map(|c| u64::from(c.report.counts()[j])).sum();
-                let expected: Vec<u64> = (0..self.mechanism.coordinates()).map(total).collect();
+                let total = |j| self.in_batch(now).map(|c| i64::from(c.report.counts()[j])).sum();
+                let expected: Vec<i64> = (0..self.mechanism.coordinates()).map(total).collect();
                 assert_eq!(sums.sums(), expected);
                 self.released = now;
             }

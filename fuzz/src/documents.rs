@@ -3,7 +3,7 @@
 use incrowd_bandit::Bandit;
 use incrowd_device::Chooser;
 use incrowd_protocol::{
-    BatchSums, KeyState, Model, Policy, PolicyConfig, RoundNotice, Selection, TaskNotice,
+    BatchSums, KeyState, Model, Policy, PolicyConfig, Release, RoundNotice, Selection, TaskNotice,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -34,7 +34,7 @@ pub fn round_notice(data: &[u8]) {
     match notice.check(TASK.id(), mechanism) {
         Ok(None) => assert!(notice.task == TASK.id() && notice.round.is_none()),
         Ok(Some(round)) => {
-            assert_eq!(notice, RoundNotice::new(TASK.id(), Some(round)));
+            assert_eq!(notice, RoundNotice::new(TASK.id(), Some(round), notice.time));
             assert!((1..=stage.rounds).contains(&round.number));
             assert_eq!((round.size, round.law), (stage.size, stage.law));
         }
@@ -50,30 +50,32 @@ pub fn round_notice(data: &[u8]) {
 
 /// A release, offered to a bandit that waits for the first.
 pub fn sums(data: &[u8]) {
-    let Some(sums) = json::<BatchSums>(data, Unknown::Refused) else { return };
+    let Some(release) = json::<Release>(data, Unknown::Refused) else { return };
+    let sums = release.sums();
+    assert_eq!(release.previous().is_none(), sums.round() == 1);
     let (mechanism, stage) = (TASK.mechanism(), TASK.mechanism().schedule().stages()[0]);
-    let limit = u64::from(stage.size) * u64::from(stage.law.bits);
+    let limit = i64::from(stage.size) * i64::from(stage.law.bits);
     let valid = sums.mechanism() == mechanism.hash()
         && (1..=stage.rounds).contains(&sums.round())
         && sums.size() == stage.size
         && sums.sums().len() == mechanism.coordinates()
-        && sums.sums().iter().all(|&sum| sum <= limit);
+        && sums.sums().iter().all(|sum| (0..=limit).contains(sum));
     assert_eq!(sums.check(mechanism).is_ok(), valid);
     if valid {
         assert_eq!(
             BatchSums::new(mechanism, sums.round(), sums.sums().to_vec()).as_ref(),
-            Ok(&sums)
+            Ok(sums)
         );
     }
     let mut bandit = Bandit::new(CONFIG.clone());
     let before = bandit.statistics().clone();
-    match bandit.absorb(&sums) {
+    match bandit.absorb(sums) {
         Ok(model) => {
             assert!(valid && sums.round() == 1);
             let model = model.expect("the first release gives a model");
             assert_eq!((model.version(), model.round()), (1, 1));
             assert_eq!(bandit.statistics().round(), 1);
-            assert!(bandit.absorb(&sums).is_err(), "a release is absorbed once");
+            assert!(bandit.absorb(sums).is_err(), "a release is absorbed once");
         }
         Err(_) => {
             assert!(!valid || sums.round() != 1);

@@ -39,7 +39,8 @@ mod tests {
     use std::sync::Arc;
 
     use incrowd_protocol::{
-        BatchSums, FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+        BatchSums, Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage,
+        TaskConfig,
     };
 
     use super::*;
@@ -52,13 +53,15 @@ mod tests {
         let stage = |rounds, size, bits, keep| Stage {
             rounds,
             size,
+            window: None,
             law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
         };
         let mechanism = MechanismConfig {
             dimension: 3,
             context_bound: 2.0,
             schedule: vec![stage(2, 100, 1, 0.3), stage(2, 400, 4, 0.5)],
-            grace: 0,
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 0 },
             central_delta: 1e-6,
             participations: 1,
             honest_fraction: 1.0,
@@ -69,7 +72,7 @@ mod tests {
         let mut bandit = Bandit::new(task.clone());
         for number in 1..=4 {
             let round = task.mechanism().round(number).unwrap();
-            let half = u64::from(round.size) * u64::from(round.law.bits) / 2;
+            let half = i64::from(round.size) * i64::from(round.law.bits) / 2;
             let sums = BatchSums::new(
                 task.mechanism(),
                 number,

@@ -71,7 +71,7 @@ impl Statistics {
         let (l, m, keep) =
             (f64::from(round.size), f64::from(round.law.bits), round.law.flip.keep());
         let bound = mechanism.context_bound();
-        let estimate = |&sum: &u64| (2.0 * sum as f64 / m - l) / keep;
+        let estimate = |&sum: &i64| (2.0 * sum as f64 / m - l) / keep;
         let (moment, gram) = sums.sums().split_at(self.moment.len());
         for (entry, sum) in self.moment.iter_mut().zip(moment) {
             *entry += bound * estimate(sum);

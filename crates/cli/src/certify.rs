@@ -10,8 +10,8 @@ use incrowd_privacy::{
     certify, clones, composition, format_epsilon, local,
 };
 use incrowd_protocol::{
-    BatchSize, Delta, FlipProbability, HonestFraction, Law, Mechanism, MechanismConfig,
-    Participations, Stage, TaskConfig,
+    BatchSize, Closes, Delta, FlipProbability, HonestFraction, Law, Layout, Mechanism,
+    MechanismConfig, Participations, Stage, TaskConfig,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -169,7 +169,8 @@ fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
             Some(text) => stages(text)?,
             None => vec![stage(arguments)?],
         },
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: arguments.delta,
         participations: arguments.participations,
         honest_fraction: arguments.honest,
@@ -187,7 +188,7 @@ fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
     let size = arguments.batch_size.ok_or("--batch-size or --schedule is missing")?;
     // More reports than a schedule can count hide no less.
     let size = size.min(u64::from(u32::MAX)) as u32;
-    Ok(Stage { rounds: 1, size, law: Law { bits: arguments.bits, flip } })
+    Ok(Stage { rounds: 1, size, window: None, law: Law { bits: arguments.bits, flip } })
 }
 
 fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
@@ -210,6 +211,7 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
         Ok(Stage {
             rounds: number(rounds)?,
             size: number(size)?,
+            window: None,
             law: Law { bits: number(bits)?, flip },
         })
     };

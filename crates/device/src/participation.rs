@@ -76,7 +76,7 @@ impl Participation {
 
 #[cfg(test)]
 mod tests {
-    use incrowd_protocol::{FlipProbability, Law, MechanismConfig, Stage};
+    use incrowd_protocol::{Closes, FlipProbability, Law, Layout, MechanismConfig, Stage};
 
     use super::*;
 
@@ -86,8 +86,9 @@ mod tests {
         let config = MechanismConfig {
             dimension: 1,
             context_bound: 1.0,
-            schedule: vec![Stage { rounds: 50, size: 1, law: Law { bits: 1, flip } }],
-            grace: 2,
+            schedule: vec![Stage { rounds: 50, size: 1, window: None, law: Law { bits: 1, flip } }],
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 2 },
             central_delta: 1e-6,
             participations: 2,
             honest_fraction: 1.0,

@@ -18,8 +18,8 @@ use std::{panic, sync::Arc, thread};
 use incrowd_device::DeviceError;
 use incrowd_privacy::numeric::slack;
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, Mechanism, MechanismConfig, Policy, ProtocolError, Round, Stage,
-    TaskConfig,
+    Closes, FlipProbability, Law, Layout, Learner, Mechanism, MechanismConfig, Policy,
+    ProtocolError, Round, Stage, TaskConfig,
 };
 use incrowd_shuffler::Refusal;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -184,8 +184,14 @@ impl AuditConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             // One batch after another on one shuffler: as many rounds as a schedule can have.
-            schedule: vec![Stage { rounds: u32::MAX - 1, size, law: Law { bits, flip } }],
-            grace: 0,
+            schedule: vec![Stage {
+                rounds: u32::MAX - 1,
+                size,
+                window: None,
+                law: Law { bits, flip },
+            }],
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 0 },
             central_delta: self.delta,
             participations: 1,
             honest_fraction: 1.0,

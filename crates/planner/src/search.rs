@@ -3,8 +3,8 @@
 use incrowd_bandit::report_variance;
 use incrowd_privacy::local;
 use incrowd_protocol::{
-    Bits, FlipProbability, Keep, Law, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage,
-    TaskConfig,
+    Bits, Closes, FlipProbability, Keep, Law, Layout, Learner, Mechanism, MechanismConfig,
+    PolicyConfig, Stage, TaskConfig,
 };
 use libm::ceil;
 
@@ -179,13 +179,19 @@ pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft
 pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, PlanError> {
     let config = request.config();
     let stage = |&DraftStage { rounds, size, law: DraftLaw { bits, keep } }: &DraftStage| {
-        Ok(Stage { rounds, size, law: Law { bits, flip: FlipProbability::from_keep(keep)? } })
+        Ok(Stage {
+            rounds,
+            size,
+            window: None,
+            law: Law { bits, flip: FlipProbability::from_keep(keep)? },
+        })
     };
     let mechanism = MechanismConfig {
         dimension: config.dimension,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect::<Result<_, PlanError>>()?,
-        grace: config.grace,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: config.grace },
         central_delta: config.delta,
         participations: config.participations,
         honest_fraction: config.honest_fraction,

@@ -61,7 +61,7 @@ struct RoundFields {
 
 impl From<RoundCertificate> for RoundFields {
     fn from(certificate: RoundCertificate) -> Self {
-        let Stage { rounds, size, law: Law { bits, flip } } = certificate.stage;
+        let Stage { rounds, size, law: Law { bits, flip }, .. } = certificate.stage;
         Self {
             rounds,
             size,

@@ -32,8 +32,21 @@ pub enum ProtocolError {
     )]
     Flip(String),
     /// `grace` is out of range.
-    #[error("grace is {0}, must be from 0 to 1000")]
+    #[error("grace is {0}, must be from 0 to 1000, and 0 where batches close by time")]
     Grace(u32),
+    /// A `window` is out of range, missing, or given where batches close by count.
+    #[error("window {0}")]
+    Window(&'static str),
+    /// `opens` is given where batches close by count, or the schedule ends too late.
+    #[error(
+        "opens is {0}, must be left out where batches close by count, and the schedule must end before the year 10000"
+    )]
+    Opens(u64),
+    /// `opens` is missing.
+    #[error(
+        "opens must be given where batches close by time: milliseconds since 1970, as a string"
+    )]
+    NoOpens,
 
     /// `parameter_bound` (S) is not positive and finite.
     #[error("parameter_bound is {0}, must be from 1e-20 to 1e20")]
@@ -126,14 +139,14 @@ pub enum ProtocolError {
         needed: u32,
     },
     /// A sum larger than all reports together can make it.
-    #[error("sum of coordinate {coordinate} is {found}, must be at most {limit}")]
+    #[error("sum of coordinate {coordinate} is {found}, must be from 0 to {limit}")]
     Range {
         /// Index of the coordinate.
         coordinate: usize,
         /// Sum found.
-        found: u64,
+        found: i64,
         /// Batch size times bits.
-        limit: u64,
+        limit: i64,
     },
     /// Not the text form of 32 bytes.
     #[error("{0} must be 64 lower-case hex digits")]
@@ -144,9 +157,12 @@ pub enum ProtocolError {
     /// A notice whose law is not the one that the mechanism has for its round.
     #[error("the notice of round {0} has another size or law than the mechanism")]
     RoundLaw(u32),
-    /// A model without a version or a round.
-    #[error("version and round of a model must be at least 1")]
+    /// A model without a version.
+    #[error("the version of a model must be at least 1")]
     Unnumbered,
+    /// A release of round 1 with a predecessor, or of a later round without one.
+    #[error("release of round {0}: previous must be null for round 1 and a hash for every other")]
+    Previous(u32),
     /// A model entry that is NaN or infinite.
     #[error("{0} of the model must be finite")]
     NotFinite(&'static str),

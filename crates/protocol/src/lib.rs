@@ -10,6 +10,7 @@
 //! Only valid types have behaviour, and deserialising goes through `check`.
 
 mod bulk;
+mod closes;
 mod error;
 mod fraction;
 mod hex32;
@@ -30,6 +31,7 @@ mod units;
 mod wire;
 
 pub use bulk::{BULK_LIMIT, BulkAnswer, RefusedReport, push_report, split_reports};
+pub use closes::{Closes, Layout, OpenRound, Window};
 pub use error::ProtocolError;
 pub use fraction::FlipProbability;
 pub use hex_lower::parse_hex;
@@ -42,7 +44,7 @@ pub use notice::{KeyState, RoundNotice, SealingKey, TaskNotice};
 pub use problem::{ProblemDocument, ProblemKind};
 pub use report::{Report, ReportId};
 pub use schedule::{Law, Round, Schedule, Stage};
-pub use sums::BatchSums;
+pub use sums::{BatchSums, Release, ReleaseHash};
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
 pub use units::{
     BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations, UnitError,

@@ -2,22 +2,28 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Delta, Dimension, HonestFraction, Law, Participations, ProtocolError, Round, Schedule, Stage,
-    UnitError, coordinates, hex32::hex32,
+    Closes, Delta, Dimension, HonestFraction, Law, Layout, OpenRound, Participations,
+    ProtocolError, Round, Schedule, Stage, UnitError, Window,
+    closes::{ClosesBy, LATEST},
+    coordinates,
+    hex32::hex32,
+    wire,
 };
 
 /// The unchecked form of a [`Mechanism`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "MechanismFields", into = "MechanismFields")]
 pub struct MechanismConfig {
     /// Dimension of the contexts (d), 1 to 1000.
     pub dimension: u32,
     /// Largest Euclidean norm of a context (L), 1e-20 to 1e20.
     pub context_bound: f64,
+    /// Which coordinates a report has.
+    pub layout: Layout,
     /// The public plan of all batches.
     pub schedule: Vec<Stage>,
-    /// Rounds a report may be late, 0 to 1000.
-    pub grace: u32,
+    /// What closes a batch.
+    pub closes: Closes,
     /// Delta of the central guarantee, above 0 and below 1.
     pub central_delta: f64,
     /// Reports one device may send in the life of the task (k), at least 1.
@@ -34,15 +40,14 @@ impl MechanismConfig {
             return Err(ProtocolError::ContextBound(self.context_bound));
         }
         let schedule = Schedule::new(self.schedule, dimension)?;
-        if self.grace > 1000 {
-            return Err(ProtocolError::Grace(self.grace));
-        }
+        check_times(self.closes, &schedule)?;
         let named = |name| move |error: UnitError| error.named(name);
         let mut mechanism = Mechanism {
             dimension,
             context_bound: self.context_bound,
+            layout: self.layout,
             schedule,
-            grace: self.grace,
+            closes: self.closes,
             central_delta: Delta::new(self.central_delta).map_err(named("central_delta"))?,
             participations: Participations::new(self.participations)?,
             honest_fraction: HonestFraction::new(self.honest_fraction)
@@ -54,6 +59,93 @@ impl MechanismConfig {
     }
 }
 
+/// Whether windows and times are there exactly where batches close by time, and in range.
+fn check_times(closes: Closes, schedule: &Schedule) -> Result<(), ProtocolError> {
+    match closes {
+        Closes::Count { grace } => {
+            if grace > 1000 {
+                return Err(ProtocolError::Grace(grace));
+            }
+            if schedule.stages().iter().any(|stage| stage.window.is_some()) {
+                return Err(ProtocolError::Window("must be left out where batches close by count"));
+            }
+        }
+        Closes::Time { opens } => {
+            if schedule.stages().iter().any(|stage| stage.window.unwrap_or(0) < 10) {
+                return Err(ProtocolError::Window(
+                    "must be from 10 to 4294967295 milliseconds where batches close by time",
+                ));
+            }
+            if opens.checked_add(schedule.duration()).is_none_or(|end| end > LATEST) {
+                return Err(ProtocolError::Opens(opens));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A [`MechanismConfig`] as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "Mechanism", deny_unknown_fields)]
+struct MechanismFields {
+    dimension: u32,
+    context_bound: f64,
+    layout: Layout,
+    closes: ClosesBy,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "wire::optional_integer")]
+    opens: Option<u64>,
+    grace: u32,
+    central_delta: f64,
+    participations: u32,
+    honest_fraction: f64,
+    /// Last, because TOML writes tables after plain values.
+    schedule: Vec<Stage>,
+}
+
+impl TryFrom<MechanismFields> for MechanismConfig {
+    type Error = ProtocolError;
+    fn try_from(fields: MechanismFields) -> Result<Self, ProtocolError> {
+        let closes = match (fields.closes, fields.opens, fields.grace) {
+            (ClosesBy::Count, None, grace) => Closes::Count { grace },
+            (ClosesBy::Time, Some(opens), 0) => Closes::Time { opens },
+            (ClosesBy::Count, Some(opens), _) => return Err(ProtocolError::Opens(opens)),
+            (ClosesBy::Time, None, _) => return Err(ProtocolError::NoOpens),
+            (ClosesBy::Time, Some(_), grace) => return Err(ProtocolError::Grace(grace)),
+        };
+        Ok(Self {
+            dimension: fields.dimension,
+            context_bound: fields.context_bound,
+            layout: fields.layout,
+            schedule: fields.schedule,
+            closes,
+            central_delta: fields.central_delta,
+            participations: fields.participations,
+            honest_fraction: fields.honest_fraction,
+        })
+    }
+}
+
+impl From<MechanismConfig> for MechanismFields {
+    fn from(config: MechanismConfig) -> Self {
+        let (closes, opens, grace) = match config.closes {
+            Closes::Count { grace } => (ClosesBy::Count, None, grace),
+            Closes::Time { opens } => (ClosesBy::Time, Some(opens), 0),
+        };
+        Self {
+            dimension: config.dimension,
+            context_bound: config.context_bound,
+            layout: config.layout,
+            closes,
+            opens,
+            grace,
+            central_delta: config.central_delta,
+            participations: config.participations,
+            honest_fraction: config.honest_fraction,
+            schedule: config.schedule,
+        }
+    }
+}
+
 /// Everything a privacy guarantee depends on. Its [`hash`](Mechanism::hash) is what a certificate
 /// and a task id are about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,8 +153,9 @@ impl MechanismConfig {
 pub struct Mechanism {
     dimension: Dimension,
     context_bound: f64,
+    layout: Layout,
     schedule: Schedule,
-    grace: u32,
+    closes: Closes,
     central_delta: Delta,
     participations: Participations,
     honest_fraction: HonestFraction,
@@ -100,9 +193,41 @@ impl Mechanism {
         self.schedule.round(number)
     }
 
-    /// Rounds a report may be late.
+    /// Which coordinates a report has.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// What closes a batch.
+    pub fn closes(&self) -> Closes {
+        self.closes
+    }
+
+    /// Rounds a report may be late: none where batches close by time.
     pub fn grace(&self) -> u32 {
-        self.grace
+        match self.closes {
+            Closes::Count { grace } => grace,
+            Closes::Time { .. } => 0,
+        }
+    }
+
+    /// When a round opens and closes, in milliseconds since 1970; none where batches close by
+    /// count.
+    pub fn window(&self, round: u32) -> Result<Option<Window>, ProtocolError> {
+        let window = self.schedule.window(round)?;
+        let Closes::Time { opens } = self.closes else { return Ok(None) };
+        Ok(window
+            .map(|window| Window { opens: opens + window.opens, closes: opens + window.closes }))
+    }
+
+    /// The round that is open at a time, in milliseconds since 1970; none where batches close by
+    /// count.
+    pub fn round_at(&self, milliseconds: u64) -> Option<OpenRound> {
+        let Closes::Time { opens } = self.closes else { return None };
+        let Some(elapsed) = milliseconds.checked_sub(opens) else {
+            return Some(OpenRound::NotYet);
+        };
+        Some(self.schedule.round_after(elapsed).map_or(OpenRound::Over, OpenRound::Open))
     }
 
     /// Delta of the central guarantee.
@@ -129,14 +254,24 @@ impl Mechanism {
         let mut bytes = b"incrowd/mechanism/v1\0".to_vec();
         bytes.extend(self.dimension.get().to_be_bytes());
         bytes.extend(self.context_bound.to_be_bytes());
-        bytes.extend(self.grace.to_be_bytes());
+        bytes.extend(self.layout.number().to_be_bytes());
+        let (closes, opens) = match self.closes {
+            Closes::Count { .. } => (0u32, 0u64),
+            Closes::Time { opens } => (1, opens),
+        };
+        bytes.extend(closes.to_be_bytes());
+        bytes.extend(opens.to_be_bytes());
+        bytes.extend(self.grace().to_be_bytes());
         bytes.extend(self.central_delta.get().to_be_bytes());
         bytes.extend(self.participations.get().to_be_bytes());
         bytes.extend(self.honest_fraction.get().to_be_bytes());
         bytes.extend((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
             let Law { bits, flip } = stage.law;
-            for word in [stage.rounds, stage.size, bits, flip.numerator(), flip.denominator()] {
+            let flip = [flip.numerator(), flip.denominator()];
+            let window = stage.window.unwrap_or(0);
+            let words = [stage.rounds, stage.size, window, Law::ENCODING, bits, flip[0], flip[1]];
+            for word in words {
                 bytes.extend(word.to_be_bytes());
             }
         }
@@ -156,8 +291,9 @@ impl From<Mechanism> for MechanismConfig {
         Self {
             dimension: mechanism.dimension.get(),
             context_bound: mechanism.context_bound,
+            layout: mechanism.layout,
             schedule: mechanism.schedule.stages().to_vec(),
-            grace: mechanism.grace,
+            closes: mechanism.closes,
             central_delta: mechanism.central_delta.get(),
             participations: mechanism.participations.get(),
             honest_fraction: mechanism.honest_fraction.get(),

@@ -11,7 +11,7 @@ pub struct ModelParts {
     /// Published models are numbered from 1.
     #[serde(with = "wire::integer")]
     pub version: u64,
-    /// Last round that is in the model.
+    /// Last round that is in the model, 0 before the first.
     pub round: u32,
     /// Estimated parameter.
     pub theta: Vec<f64>,
@@ -24,7 +24,7 @@ pub struct ModelParts {
 impl ModelParts {
     /// The valid model, or the first rule that is violated.
     pub fn check(self) -> Result<Model, ProtocolError> {
-        if self.version == 0 || self.round == 0 {
+        if self.version == 0 {
             return Err(ProtocolError::Unnumbered);
         }
         let dimension = self.theta.len();
@@ -70,7 +70,7 @@ impl Model {
         self.0.version
     }
 
-    /// Last round that is in the model.
+    /// Last round that is in the model, 0 before the first.
     pub fn round(&self) -> u32 {
         self.0.round
     }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Mechanism, ProtocolError, Round, SealingPublicKey, Task, TaskId};
+use crate::{Mechanism, ProtocolError, Round, SealingPublicKey, Task, TaskId, wire};
 
 /// What the shuffler tells everyone about a task. It is signed, so that a device that pins the
 /// task's id can trust the keys in it.
@@ -58,15 +58,19 @@ impl TaskNotice {
 pub struct RoundNotice {
     /// The task.
     pub task: TaskId,
-    /// The round. Required; `null` once the task is over.
+    /// The round. Required; `null` once the task is over, and before the first window opens.
     #[serde(deserialize_with = "Option::deserialize")]
     pub round: Option<Round>,
+    /// The shuffler's clock where batches close by time, in milliseconds since 1970, cut to whole
+    /// seconds; `null` where they close by count. Required.
+    #[serde(with = "wire::nullable_integer")]
+    pub time: Option<u64>,
 }
 
 impl RoundNotice {
     /// The notice of a task's current round.
-    pub fn new(task: TaskId, round: Option<Round>) -> Self {
-        Self { task, round }
+    pub fn new(task: TaskId, round: Option<Round>, time: Option<u64>) -> Self {
+        Self { task, round, time }
     }
 
     /// The round, if it is one of this task's mechanism with the law that the mechanism says;

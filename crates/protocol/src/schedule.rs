@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Bits, Dimension, FlipProbability, ProtocolError};
+use crate::{Bits, Dimension, FlipProbability, ProtocolError, Window};
 
 const MAX_COINS: u64 = 1 << 24;
 const MAX_STAGES: usize = 10_000;
@@ -18,7 +18,20 @@ pub struct Law {
     pub flip: FlipProbability,
 }
 
-/// A run of equal batches. On the wire its law's two fields stand beside its own.
+/// The kind of a law on the wire. It leaves room for other encodings of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Encoding {
+    /// Randomized bits, [`Law`].
+    Bits,
+}
+
+impl Law {
+    /// The number of the encoding in the mechanism's hash.
+    pub(crate) const ENCODING: u32 = 1;
+}
+
+/// A run of equal batches. On the wire its law's fields stand beside its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StageFields", into = "StageFields")]
 pub struct Stage {
@@ -26,11 +39,13 @@ pub struct Stage {
     pub rounds: u32,
     /// Reports in each batch (l).
     pub size: u32,
+    /// How long each batch is open, in milliseconds; none where batches close by count.
+    pub window: Option<u32>,
     /// What their reports are made with.
     pub law: Law,
 }
 
-/// One batch. On the wire its law's two fields stand beside its own.
+/// One batch. On the wire its law's fields stand beside its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RoundFields", into = "RoundFields")]
 pub struct Round {
@@ -38,6 +53,8 @@ pub struct Round {
     pub number: u32,
     /// Reports in its batch (l).
     pub size: u32,
+    /// How long its batch is open, in milliseconds; none where batches close by count.
+    pub window: Option<u32>,
     /// What its reports are made with.
     pub law: Law,
 }
@@ -48,19 +65,23 @@ pub struct Round {
 struct StageFields {
     rounds: u32,
     size: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
+    encoding: Encoding,
     bits: u32,
     flip: FlipProbability,
 }
 
 impl From<StageFields> for Stage {
-    fn from(StageFields { rounds, size, bits, flip }: StageFields) -> Self {
-        Self { rounds, size, law: Law { bits, flip } }
+    fn from(fields: StageFields) -> Self {
+        let StageFields { rounds, size, window, encoding: Encoding::Bits, bits, flip } = fields;
+        Self { rounds, size, window, law: Law { bits, flip } }
     }
 }
 
 impl From<Stage> for StageFields {
-    fn from(Stage { rounds, size, law: Law { bits, flip } }: Stage) -> Self {
-        Self { rounds, size, bits, flip }
+    fn from(Stage { rounds, size, window, law: Law { bits, flip } }: Stage) -> Self {
+        Self { rounds, size, window, encoding: Encoding::Bits, bits, flip }
     }
 }
 
@@ -70,19 +91,23 @@ impl From<Stage> for StageFields {
 struct RoundFields {
     number: u32,
     size: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
+    encoding: Encoding,
     bits: u32,
     flip: FlipProbability,
 }
 
 impl From<RoundFields> for Round {
-    fn from(RoundFields { number, size, bits, flip }: RoundFields) -> Self {
-        Self { number, size, law: Law { bits, flip } }
+    fn from(fields: RoundFields) -> Self {
+        let RoundFields { number, size, window, encoding: Encoding::Bits, bits, flip } = fields;
+        Self { number, size, window, law: Law { bits, flip } }
     }
 }
 
 impl From<Round> for RoundFields {
-    fn from(Round { number, size, law: Law { bits, flip } }: Round) -> Self {
-        Self { number, size, bits, flip }
+    fn from(Round { number, size, window, law: Law { bits, flip } }: Round) -> Self {
+        Self { number, size, window, encoding: Encoding::Bits, bits, flip }
     }
 }
 
@@ -96,6 +121,9 @@ pub struct Schedule {
     stages: Vec<Stage>,
     /// Last round of each stage.
     ends: Vec<u32>,
+    /// Milliseconds from the opening of round 1 to the end of each stage; zero where batches close
+    /// by count.
+    elapsed: Vec<u64>,
 }
 
 impl Schedule {
@@ -121,8 +149,8 @@ impl Schedule {
         if rounds >= u64::from(u32::MAX) {
             return Err(ProtocolError::Rounds(rounds));
         }
-        if stages.windows(2).any(|pair| (pair[0].size, pair[0].law) == (pair[1].size, pair[1].law))
-        {
+        let equal = |a: &Stage, b: &Stage| Stage { rounds: b.rounds, ..*a } == *b;
+        if stages.windows(2).any(|pair| equal(&pair[0], &pair[1])) {
             return Err(ProtocolError::Schedule(
                 "has two equal neighbouring stages, must merge them",
             ));
@@ -132,7 +160,39 @@ impl Schedule {
             Some(*end)
         });
         let ends = ends.collect();
-        Ok(Self { stages, ends })
+        let elapsed = stages.iter().scan(0u64, |end, stage| {
+            // At most 2^32 rounds of less than 2^32 milliseconds.
+            *end += u64::from(stage.rounds) * u64::from(stage.window.unwrap_or(0));
+            Some(*end)
+        });
+        let elapsed = elapsed.collect();
+        Ok(Self { stages, ends, elapsed })
+    }
+
+    /// Milliseconds from the opening of round 1 to the closing of the last round; zero where
+    /// batches close by count.
+    pub fn duration(&self) -> u64 {
+        *self.elapsed.last().expect(HAS_STAGE)
+    }
+
+    /// When a round opens and closes, in milliseconds from the opening of round 1; none where
+    /// batches close by count.
+    pub fn window(&self, number: u32) -> Result<Option<Window>, ProtocolError> {
+        let round = self.round(number)?;
+        let Some(length) = round.window.map(u64::from) else { return Ok(None) };
+        let stage = self.ends.partition_point(|&end| end < number);
+        // The end of the stage, less the rounds from this one to the stage's last.
+        let closes = self.elapsed[stage] - u64::from(self.ends[stage] - number) * length;
+        Ok(Some(Window { opens: closes - length, closes }))
+    }
+
+    /// The number of the round that is open at a time from the opening of round 1; none after the
+    /// last. Batches must close by time.
+    pub fn round_after(&self, milliseconds: u64) -> Option<u32> {
+        let stage = self.elapsed.partition_point(|&end| end <= milliseconds);
+        let length = u64::from(self.stages.get(stage)?.window?);
+        let left = (self.elapsed[stage] - milliseconds - 1) / length;
+        Some(self.ends[stage] - left as u32)
     }
 
     /// The stages in order.
@@ -153,7 +213,9 @@ impl Schedule {
     /// The round with this number.
     pub fn round(&self, number: u32) -> Result<Round, ProtocolError> {
         match self.stages.get(self.ends.partition_point(|&end| end < number)) {
-            Some(stage) if number > 0 => Ok(Round { number, size: stage.size, law: stage.law }),
+            Some(&Stage { size, window, law, .. }) if number > 0 => {
+                Ok(Round { number, size, window, law })
+            }
             _ => Err(ProtocolError::Round { round: number, last: self.last_round() }),
         }
     }
@@ -171,7 +233,7 @@ mod tests {
     #[test]
     fn a_round_knows_its_stage() {
         let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
-        let stage = |rounds, size| Stage { rounds, size, law };
+        let stage = |rounds, size| Stage { rounds, size, window: None, law };
         let schedule = Schedule::new(
             vec![stage(2, 10), stage(1, 20), stage(3, 40)],
             Dimension::new(2).unwrap(),
@@ -181,5 +243,26 @@ mod tests {
         assert_eq!(sizes, [10, 10, 20, 40, 40, 40]);
         assert_eq!(schedule.round(0), Err(ProtocolError::Round { round: 0, last: 6 }));
         assert_eq!(schedule.round(7), Err(ProtocolError::Round { round: 7, last: 6 }));
+    }
+
+    #[test]
+    fn windows_follow_each_other_without_gap() {
+        let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
+        let stage = |rounds, window| Stage { rounds, size: 10, window: Some(window), law };
+        let stages = vec![stage(2, 100), stage(1, 50), stage(3, 1000)];
+        let schedule = Schedule::new(stages, Dimension::new(2).unwrap()).unwrap();
+        let windows: Vec<Window> =
+            (1..=6).map(|number| schedule.window(number).unwrap().unwrap()).collect();
+        let ends = [0, 100, 200, 250, 1250, 2250, 3250];
+        for (window, pair) in windows.iter().zip(ends.windows(2)) {
+            assert_eq!((window.opens, window.closes), (pair[0], pair[1]));
+        }
+        assert_eq!(schedule.duration(), 3250);
+        for time in 0..3250 {
+            let open = ends.iter().filter(|&&end| end <= time).count() as u32;
+            assert_eq!(schedule.round_after(time), Some(open), "{time}");
+        }
+        assert_eq!(schedule.round_after(3250), None);
+        assert!(schedule.window(7).is_err());
     }
 }

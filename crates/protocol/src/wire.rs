@@ -16,6 +16,14 @@ fn parse<E: Error>(text: &str) -> Result<u64, E> {
     })
 }
 
+fn parse_signed<E: Error>(text: &str) -> Result<i64, E> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = canonical_integer(digits).is_some() && text != "-0";
+    canonical.then(|| text.parse().ok()).flatten().ok_or_else(|| {
+        E::custom("integer must be a decimal string without plus or leading zeros, from -2^63")
+    })
+}
+
 pub(crate) mod integer {
     use super::{Deserialize, Deserializer, Serializer, parse};
 
@@ -29,14 +37,48 @@ pub(crate) mod integer {
     }
 }
 
-pub(crate) mod integers {
-    use super::{Deserialize, Deserializer, Serializer, parse};
+/// For a field that may be left out.
+pub(crate) mod optional_integer {
+    use super::{Deserializer, Serializer, integer};
 
-    pub fn serialize<S: Serializer>(values: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(u64::to_string))
+    #[allow(clippy::ref_option)]
+    pub fn serialize<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => integer::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        integer::deserialize(deserializer).map(Some)
+    }
+}
+
+/// For a field that must be there and may be `null`.
+pub(crate) mod nullable_integer {
+    use super::{Deserialize, Deserializer, parse};
+
+    pub use super::optional_integer::serialize;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<u64>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| parse(&text)).transpose()
+    }
+}
+
+/// Integers that may be negative.
+pub(crate) mod integers {
+    use super::{Deserialize, Deserializer, Serializer, parse_signed};
+
+    pub fn serialize<S: Serializer>(values: &[i64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(i64::to_string))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
+        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse_signed(text)).collect()
     }
 }

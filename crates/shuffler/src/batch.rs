@@ -167,6 +167,8 @@ impl Batch {
             self.ids = HashMap::new();
         }
         let sums = sums.into_sums().expect("invariant: the batch is full");
+        // Below 2^32 reports of counts below 2^12.
+        let sums = sums.into_iter().map(|sum| sum as i64).collect();
         let sums = BatchSums::new(&self.mechanism, round.number, sums);
         Outcome::Released(sums.expect("invariant: counted reports are valid, so their sums are"))
     }

@@ -119,26 +119,6 @@ impl PartialSums {
         }
         Ok(Self { before, count, sums })
     }
-
-    /// The unfinished batch of version 1 and 2 of the SQLite store: round and count (u32 each),
-    /// then the sums (u64 each), big-endian. With its round, which is 0 when the task is finished.
-    pub fn decode_words(bytes: &[u8]) -> Result<(u32, Self), ResumeError> {
-        let (words, odd) = bytes.as_chunks::<8>();
-        let (Some((head, sums)), []) = (words.split_first(), odd) else {
-            return Err(ResumeError("sums of another length"));
-        };
-        let head = u64::from_be_bytes(*head);
-        let sums: Vec<u64> = sums.iter().map(|word| u64::from_be_bytes(*word)).collect();
-        if sums.len() > coordinates(1000) || sums.iter().any(|sum| sum >> WIDEST != 0) {
-            return Err(ResumeError("sums that no mechanism has"));
-        }
-        Ok(((head >> 32) as u32, Self { before: 0, count: head as u32, sums }))
-    }
-
-    /// The entry of these sums as the whole of a round's unfinished batch.
-    pub fn into_snapshot(self, round: u32) -> Entry {
-        Entry { round, kind: Kind::Snapshot, bytes: self.encode() }
-    }
 }
 
 fn unpack(packed: &[u8], number: usize, width: u32) -> Result<Vec<u64>, ResumeError> {

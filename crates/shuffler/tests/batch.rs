@@ -4,20 +4,22 @@
 use std::sync::Arc;
 
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Law, Mechanism, MechanismConfig, ProtocolError, Report, ReportId,
-    Stage,
+    BatchSums, Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, ProtocolError,
+    Report, ReportId, Stage,
 };
 use incrowd_shuffler::{Batch, Entry, IdsEntry, Kind, Outcome, Refusal, Written};
 use proptest::prelude::*;
 
 fn mechanism(grace: u32, stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
     let flip = FlipProbability::new(1, 2).unwrap();
-    let stage = |&(rounds, size, bits)| Stage { rounds, size, law: Law { bits, flip } };
+    let stage =
+        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law { bits, flip } };
     let config = MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect(),
-        grace,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -40,7 +42,7 @@ fn releases(batch: &mut Batch, reports: &[Report]) -> Vec<BatchSums> {
 
 /// R1 and R3 as numbers: reports that all have counts (1, 0) make a release whose first sum is its
 /// size.
-fn sizes_of_releases() -> Vec<u64> {
+fn sizes_of_releases() -> Vec<i64> {
     let mechanism = mechanism(0, &[(2, 3, 1)]);
     let mut batch = Batch::new(mechanism.clone());
     let mut sizes = Vec::new();
@@ -199,7 +201,7 @@ proptest! {
         let in_order: Vec<usize> = (0..12).collect();
         let release = make(&counts, &in_order);
         prop_assert_eq!(&release, &make(&counts, &order));
-        let expected: Vec<u64> = (0..2).map(|j| counts.iter().map(|c| u64::from(c[j])).sum()).collect();
+        let expected: Vec<i64> = (0..2).map(|j| counts.iter().map(|c| i64::from(c[j])).sum()).collect();
         prop_assert_eq!(release[0].sums(), &expected[..]);
 
         let mut other = counts;
@@ -219,8 +221,9 @@ proptest! {
             let config = MechanismConfig {
                 dimension: 6, // 27 coordinates
                 context_bound: 1.0,
-                schedule: vec![Stage { rounds: 8, size: 4, law: Law { bits: 1, flip } }],
-                grace,
+                schedule: vec![Stage { rounds: 8, size: 4, window: None, law: Law { bits: 1, flip } }],
+                layout: Layout::Shared,
+                closes: Closes::Count { grace },
                 central_delta: 1e-6,
                 participations: 1,
                 honest_fraction: 1.0,
@@ -228,7 +231,7 @@ proptest! {
             Arc::new(config.check().unwrap())
         };
         let mut batch = Batch::new(mechanism.clone());
-        let mut totals = vec![0u64; 27];
+        let mut totals = vec![0i64; 27];
         let mut made = std::collections::HashMap::new();
         for (id, age) in uploads {
             let Some(now) = batch.round() else { break };

@@ -3,8 +3,8 @@
 use std::{fmt::Write, sync::Arc};
 
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Policy, PolicyConfig, ProtocolError, Selection,
-    Stage, TaskConfig,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, PolicyConfig,
+    ProtocolError, Selection, Stage, TaskConfig,
 };
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -83,9 +83,11 @@ impl DemoConfig {
             schedule: vec![Stage {
                 rounds: rounds.max(1),
                 size,
+                window: None,
                 law: Law { bits: self.bits, flip },
             }],
-            grace: 0,
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 0 },
             central_delta: 1e-6,
             participations: 1,
             honest_fraction: 1.0,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use incrowd_bandit::{Bandit, BanditError, Statistics};
 use incrowd_protocol::{
-    BatchSums, Confidence, FlipProbability, Law, LearnerConfig, MechanismConfig, Model, Policy,
-    Stage, TaskConfig, UpdateRule,
+    BatchSums, Closes, Confidence, FlipProbability, Law, Layout, LearnerConfig, MechanismConfig,
+    Model, Policy, Stage, TaskConfig, UpdateRule,
 };
 use proptest::prelude::*;
 
@@ -18,8 +18,14 @@ fn task(confidence: Confidence, update: UpdateRule) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension: 3,
         context_bound: 2.0,
-        schedule: vec![Stage { rounds: 6, size: SIZE, law: Law { bits: BITS, flip } }],
-        grace: 0,
+        schedule: vec![Stage {
+            rounds: 6,
+            size: SIZE,
+            window: None,
+            law: Law { bits: BITS, flip },
+        }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -38,17 +44,17 @@ fn tasks() -> [Arc<TaskConfig>; 3] {
     ]
 }
 
-fn sums() -> impl Strategy<Value = Vec<Vec<u64>>> {
-    prop::collection::vec(prop::collection::vec(0..=u64::from(SIZE * BITS), 9), 6)
+fn sums() -> impl Strategy<Value = Vec<Vec<i64>>> {
+    prop::collection::vec(prop::collection::vec(0..=i64::from(SIZE * BITS), 9), 6)
 }
 
 fn absorb_all(
     bandit: &mut Bandit,
     task: &TaskConfig,
-    sums: &[Vec<u64>],
+    sums: &[Vec<i64>],
     first: u32,
 ) -> Vec<Option<Model>> {
-    let release = |(i, sums): (usize, &Vec<u64>)| {
+    let release = |(i, sums): (usize, &Vec<i64>)| {
         BatchSums::new(task.mechanism(), first + i as u32, sums.clone()).unwrap()
     };
     sums.iter().enumerate().map(release).map(|sums| bandit.absorb(&sums).unwrap()).collect()
@@ -94,17 +100,17 @@ proptest! {
     /// ridge stays where it is or not.
     #[test]
     fn r23_one_report_moves_theta_by_at_most_the_stated_bound(
-        base in prop::collection::vec(2u64..=98, 9),
+        base in prop::collection::vec(2i64..=98, 9),
         moves in prop::collection::vec(-i64::from(BITS)..=i64::from(BITS), 9),
     ) {
         let task = task(Confidence::Proven {}, UpdateRule::EveryBatch {});
-        let estimate = |sums: Vec<u64>| {
+        let estimate = |sums: Vec<i64>| {
             let mut bandit = Bandit::new(task.clone());
             absorb_all(&mut bandit, &task, &[sums], 1);
             bandit.estimate().unwrap()
         };
         let before = estimate(base.clone());
-        let after = estimate(base.iter().zip(&moves).map(|(&sum, &by)| (sum as i64 + by) as u64).collect());
+        let after = estimate(base.iter().zip(&moves).map(|(&sum, &by)| sum + by).collect());
 
         let (d, l, c) = (3f64, 2.0, 0.75);
         let norm = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>().sqrt();

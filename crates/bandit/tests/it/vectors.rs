@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use incrowd_bandit::{Bandit, BanditError};
-use incrowd_protocol::{BatchSums, Learner, Mechanism, Model, Policy, ProtocolError, TaskConfig};
+use incrowd_protocol::{Learner, Mechanism, Model, Policy, ProtocolError, Release, TaskConfig};
 use serde_json::Value;
 
 fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -37,7 +37,7 @@ fn sums_give_the_models_as_written() {
         let mut bandit = bandit(case);
         for (j, sums) in case["sums"].as_array().unwrap().iter().enumerate() {
             let name = format!("{} release {}", case["name"], j + 1);
-            let model = bandit.absorb(&read::<BatchSums>(sums)).unwrap();
+            let model = bandit.absorb(read::<Release>(sums).sums()).unwrap();
             let wanted: Option<Model> = read(&case["models"][j]);
             match (&model, &wanted) {
                 (None, None) => {}
@@ -78,13 +78,14 @@ fn bad_sums_are_refused_and_change_nothing() {
     for case in cases().iter().filter(|case| !case["error"].is_null()) {
         let mut bandit = bandit(case);
         for sums in case["sums"].as_array().unwrap() {
-            bandit.absorb(&read::<BatchSums>(sums)).unwrap();
+            bandit.absorb(read::<Release>(sums).sums()).unwrap();
         }
         let before = bandit.statistics().clone();
-        let rule = match serde_json::from_value::<BatchSums>(case["sums_bad"].clone()) {
+        let rule = match serde_json::from_value::<Release>(case["sums_bad"].clone()) {
             Err(error) if error.to_string().starts_with("integer") => "integer",
+            Err(error) if error.to_string().contains("previous") => "previous",
             Err(error) => panic!("{}: {error}", case["name"]),
-            Ok(sums) => match bandit.absorb(&sums).unwrap_err() {
+            Ok(sums) => match bandit.absorb(sums.sums()).unwrap_err() {
                 BanditError::Protocol(ProtocolError::Task) => "mechanism",
                 BanditError::Protocol(ProtocolError::Round { .. }) | BanditError::Order { .. } => {
                     "round"

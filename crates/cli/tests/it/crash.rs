@@ -23,7 +23,7 @@ use std::{
 use crate::support::{Answer, Caller, Parcel, Service, Site, post};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
-use incrowd_protocol::{BatchSums, Model, TaskNotice};
+use incrowd_protocol::{Model, Release, TaskNotice};
 use incrowd_transport::{NetworkFailure, TransportError};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -409,13 +409,14 @@ fn check(world: &World, rounds: usize) -> usize {
             bytes,
             "round {round} has two releases"
         );
-        let sums: BatchSums = serde_json::from_slice(&bytes).unwrap();
+        let release: Release = serde_json::from_slice(&bytes).unwrap();
+        let sums = release.sums();
         assert_eq!((sums.round(), sums.size()), (round, SIZE as u32));
-        assert_eq!(sums.sums().iter().sum::<u64>(), SIZE as u64, "round {round}");
+        assert_eq!(sums.sums().iter().sum::<i64>(), SIZE as i64, "round {round}");
         for (total, sum) in total.iter_mut().zip(sums.sums()) {
             *total += sum;
         }
-        let model = bandit.absorb(&sums).unwrap().unwrap();
+        let model = bandit.absorb(sums).unwrap().unwrap();
         models.insert(model.version(), serde_json::to_vec(&model).unwrap());
     }
     for (coordinate, total) in total.iter().enumerate() {

@@ -18,7 +18,9 @@ PLAN = """
 [mechanism]
 dimension = 2
 context_bound = 1.0
-schedule = [{ rounds = 1000, size = 2, bits = 1, flip = "1/2" }]
+schedule = [{ rounds = 1000, size = 2, encoding = "bits", bits = 1, flip = "1/2" }]
+layout = "shared"
+closes = "count"
 grace = 0
 central_delta = 1e-6
 participations = 1

@@ -13,7 +13,9 @@ const TASK: &str = r#"
 [mechanism]
 dimension = 2
 context_bound = 1.0
-schedule = [{ rounds = 2, size = 4, bits = 1, flip = "1/2" }]
+schedule = [{ rounds = 2, size = 4, encoding = "bits", bits = 1, flip = "1/2" }]
+layout = "shared"
+closes = "count"
 grace = 0
 central_delta = 1e-6
 participations = 1

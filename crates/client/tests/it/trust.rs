@@ -199,7 +199,7 @@ async fn r20_a_round_is_signed_of_the_mechanism_and_never_goes_back() {
         (world.task.id(), world.task.mechanism().clone())
     };
     let text = |number| {
-        let notice = RoundNotice::new(id, Some(mechanism.round(number).unwrap()));
+        let notice = RoundNotice::new(id, Some(mechanism.round(number).unwrap()), None);
         serde_json::to_string(&notice).unwrap()
     };
     give(text(7), &shuffler);

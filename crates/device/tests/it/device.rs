@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use incrowd_device::{Device, DeviceError, InputProblem, Participation, Randomizer};
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Model, ModelParts, PolicyConfig, Selection,
-    Stage, TaskConfig,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Model, ModelParts,
+    PolicyConfig, Selection, Stage, TaskConfig,
 };
 use rand_chacha::{ChaCha20Rng, rand_core::SeedableRng};
 
@@ -15,8 +15,9 @@ fn task(selection: Selection, grace: u32, participations: u32) -> Arc<TaskConfig
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 2.0,
-        schedule: vec![Stage { rounds: 20, size: 10, law: Law { bits: 2, flip } }],
-        grace,
+        schedule: vec![Stage { rounds: 20, size: 10, window: None, law: Law { bits: 2, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace },
         central_delta: 1e-6,
         participations,
         honest_fraction: 1.0,

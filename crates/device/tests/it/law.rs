@@ -3,7 +3,9 @@
 
 use crate::tape::Tape;
 use incrowd_device::Randomizer;
-use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Round, Stage};
+use incrowd_protocol::{
+    Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Round, Stage,
+};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, Zero};
@@ -23,8 +25,9 @@ fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, law: Law { bits, flip } }],
-        grace: 0,
+        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law { bits, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::tape::Tape;
 use incrowd_device::{Device, FeatureMap, FeatureMapError, Fields, InputProblem, Randomizer};
-use incrowd_protocol::{Law, Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig};
+use incrowd_protocol::{
+    Closes, Law, Layout, Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig,
+};
 use serde_json::Value;
 
 fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -46,9 +48,11 @@ fn thresholds_are_as_written() {
             schedule: vec![Stage {
                 rounds: 1,
                 size: 1,
+                window: None,
                 law: Law { bits, flip: read(&case["flip"]) },
             }],
-            grace: 0,
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 0 },
             central_delta: 1e-6,
             participations: 1,
             honest_fraction: 1.0,

@@ -5,8 +5,8 @@ use incrowd_envelope::{
     Document, EnvelopeError, OpeningKey, SealedHeader, Signed, SigningKey, seal, sealed_len, verify,
 };
 use incrowd_protocol::{
-    FlipProbability, KeyState, Law, Mechanism, MechanismConfig, ReportId, SealingKey, Stage,
-    TaskId, VerificationKeys,
+    Closes, FlipProbability, KeyState, Law, Layout, Mechanism, MechanismConfig, ReportId,
+    SealingKey, Stage, TaskId, VerificationKeys,
 };
 
 fn mechanism(grace: u32) -> Mechanism {
@@ -14,8 +14,9 @@ fn mechanism(grace: u32) -> Mechanism {
     MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 10, size: 100, law: Law { bits: 1, flip } }],
-        grace,
+        schedule: vec![Stage { rounds: 10, size: 100, window: None, law: Law { bits: 1, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

@@ -57,14 +57,14 @@ fn marked_report(subject: &Subject, person: usize, marked: bool) -> Result<Vec<u
     Ok(report.encode(&subject.mechanism)?)
 }
 
-fn send_twice(batch: &mut Batch, bytes: &[u8]) -> Option<Vec<u64>> {
+fn send_twice(batch: &mut Batch, bytes: &[u8]) -> Option<Vec<i64>> {
     (0..2).find_map(|_| match batch.accept_bytes(bytes) {
         Outcome::Released(sums) => Some(sums.sums().to_vec()),
         _ => None,
     })
 }
 
-fn judge_release(sums: &[u64], people: usize, size: usize, marked: bool) -> Vec<String> {
+fn judge_release(sums: &[i64], people: usize, size: usize, marked: bool) -> Vec<String> {
     let mut broken = Vec::new();
     if people != size {
         broken.push(format!("a batch of {size} was released with {people} people in it"));
@@ -73,10 +73,10 @@ fn judge_release(sums: &[u64], people: usize, size: usize, marked: bool) -> Vec<
         broken.push(format!("a release has {} sums", sums.len()));
         return broken;
     };
-    if first != people as u64 {
+    if first != people as i64 {
         broken.push(format!("{people} people with one each have the sum {first}"));
     }
-    if last != u64::from(marked) {
+    if last != i64::from(marked) {
         broken.push(format!("a report that a batch holds once counts {last} times"));
     }
     broken

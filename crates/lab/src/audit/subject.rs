@@ -68,7 +68,7 @@ impl Subject {
         victim: &Input,
         others: &Input,
         rng: &mut ChaCha8Rng,
-    ) -> Result<Vec<u64>, AuditError> {
+    ) -> Result<Vec<i64>, AuditError> {
         let outcome = batch.fill(|round, sums| {
             let mut next = victim;
             while !sums.is_full() {

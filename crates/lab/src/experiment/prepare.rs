@@ -8,8 +8,8 @@ use incrowd_planner::{
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Bits, Confidence, Dimension, FlipProbability, Law, Learner, LearnerConfig, MechanismConfig,
-    PolicyConfig, Selection, Stage, TaskConfig, UpdateRule,
+    Bits, Closes, Confidence, Dimension, FlipProbability, Law, Layout, Learner, LearnerConfig,
+    MechanismConfig, PolicyConfig, Selection, Stage, TaskConfig, UpdateRule,
 };
 use serde_json::{Value, json};
 
@@ -240,12 +240,13 @@ impl Preparation<'_> {
             .ok_or_else(|| self.plan(PlanError::BatchAboveHorizon { size, horizon }))?;
         let task = || {
             let law = Law { bits: 1, flip: FlipProbability::from_keep(1.0 - randomizer.flip)? };
-            let stage = |(rounds, size)| Stage { rounds, size, law };
+            let stage = |(rounds, size)| Stage { rounds, size, window: None, law };
             let mechanism = MechanismConfig {
                 dimension: self.setting.dimension,
                 context_bound: 1.0,
                 schedule: sizes.into_iter().map(stage).collect(),
-                grace: 0,
+                layout: Layout::Shared,
+                closes: Closes::Count { grace: 0 },
                 central_delta: self.delta,
                 participations: 1,
                 honest_fraction: 1.0,

@@ -30,6 +30,14 @@ pub enum CollectError {
     /// Not batch sums.
     #[error("the release does not parse")]
     NotSums,
+    /// The shuffler signed another history than the one that was absorbed.
+    #[error(
+        "release {round} does not follow the release before it that was absorbed: the shuffler's store went back in time, or is another one"
+    )]
+    Chain {
+        /// The round of the release.
+        round: u32,
+    },
     /// Not the next release of this task.
     #[error(transparent)]
     Bandit(#[from] BanditError),

@@ -11,7 +11,7 @@ use std::{
 use axum::Router;
 use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
-use incrowd_protocol::{BatchSums, Task, TaskId};
+use incrowd_protocol::{Release, Task, TaskId};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -127,10 +127,15 @@ impl BanditServer {
     /// then is the model published.
     fn absorb(&self, handle: &TaskHandle, release: &[u8]) -> Result<(), CollectError> {
         let id = handle.task.id();
-        let sums: BatchSums = serde_json::from_slice(release).map_err(|_| CollectError::NotSums)?;
+        let document: Release =
+            serde_json::from_slice(release).map_err(|_| CollectError::NotSums)?;
+        let sums = document.sums();
         let mut current = handle.learner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = current.bandit.clone();
-        let model = next.absorb(&sums)?;
+        let model = next.absorb(sums)?;
+        if document.previous() != current.last {
+            return Err(CollectError::Chain { round: sums.round() });
+        }
         let model = model.map(|model| {
             let bytes = serde_json::to_vec(&model)
                 .expect("invariant: a model is plain data, which can always be written");

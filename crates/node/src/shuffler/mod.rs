@@ -279,7 +279,7 @@ impl TaskHandle {
             return signed.clone();
         }
         let round = current.and_then(|number| self.mechanism().round(number).ok());
-        let notice = RoundNotice::new(self.task.id(), round);
+        let notice = RoundNotice::new(self.task.id(), round, None);
         let bytes = serde_json::to_vec(&notice)
             .expect("invariant: a notice is plain data, which can always be written");
         let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use incrowd_envelope::{Document, SigningKey};
-use incrowd_protocol::{Mechanism, Report, TaskId};
+use incrowd_protocol::{Mechanism, Release, Report, TaskId};
 use incrowd_shuffler::{Batch, IdsEntry, Kind, Outcome, Refusal, Written};
 
 use super::Progress;
 use crate::store::{Change, Head, Log, ReleaseHash, SignedRelease, StoreError, TaskState};
 
 /// Bytes of a log that are read at once.
-pub(super) const CHUNK: usize = 16 << 20;
+const CHUNK: usize = 16 << 20;
 /// Bytes of deltas after which a snapshot is written, if it is not larger itself. A restart reads
 /// at most about twice that, and the ids.
 const DELTAS: usize = 64 << 10;
@@ -122,15 +122,20 @@ impl State {
         added: &mut Additions,
         signing: &SigningKey,
     ) -> Vec<Outcome> {
+        let head = self.head;
         let Some(batch) = &mut self.batch else {
             return vec![Outcome::Refused(Refusal::Finished); reports.len()];
         };
         let count = |report: &Report| {
             let mut outcome = batch.accept(report);
             if let Some(sums) = outcome.take_release() {
-                let body = serde_json::to_vec(&sums)
+                let previous = added.releases.last().map(|(_, last)| ReleaseHash::of(&last.body));
+                let (round, previous) = (sums.round(), previous.or(head.last));
+                let release = Release::new(sums, previous)
+                    .expect("invariant: the head has the last release, and there is one");
+                let body = serde_json::to_vec(&release)
                     .expect("invariant: sums are numbers, which can always be written");
-                added.releases.push((sums.round(), sign(signing, task, body)));
+                added.releases.push((round, sign(signing, task, body)));
             }
             if matches!(outcome, Outcome::Counted) {
                 added.ids.entry(report.round()).or_default().push(report.id());
@@ -196,6 +201,6 @@ impl State {
 }
 
 /// A release, signed.
-pub(super) fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
+fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
     SignedRelease::new(body, signing, Document::Release, task)
 }

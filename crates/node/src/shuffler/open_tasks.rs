@@ -9,10 +9,8 @@ use incrowd_envelope::SigningKey;
 use incrowd_protocol::{Mechanism, Report, TaskId};
 use incrowd_shuffler::Outcome;
 
-use super::open_task::{Additions, CHUNK, OpenTask, State, sign};
-use crate::store::{
-    Change, CommitError, Head, ReleaseHash, Seq, ShufflerStore, StoreError, TaskState,
-};
+use super::open_task::{Additions, OpenTask, State};
+use crate::store::{Change, CommitError, Head, Seq, ShufflerStore, StoreError, TaskState};
 
 /// Reports of one request, all for one task.
 pub struct Upload {
@@ -51,13 +49,9 @@ impl OpenTasks {
         Self { store, signing, tasks: HashMap::new() }
     }
 
-    /// Opens a task, or picks up where it was. Releases that an older version of the store left
-    /// unsigned are signed now.
+    /// Opens a task, or picks up where it was.
     pub fn open(&mut self, id: TaskId, mechanism: Arc<Mechanism>) -> Result<(), CommitError> {
-        let head = self.store.open(&id)?;
-        if head.round > 1 && head.last.is_none() {
-            self.sign_releases(&id)?;
-        }
+        self.store.open(&id)?;
         self.tasks.insert(id, OpenTask { id, mechanism, state: None });
         self.catch_up(&BTreeSet::from([id]))
     }
@@ -193,20 +187,5 @@ impl OpenTasks {
             Err(CommitError::Unknown(_)) => task.state = None,
         }
         result
-    }
-
-    fn sign_releases(&self, id: &TaskId) -> Result<(), CommitError> {
-        loop {
-            let unsigned = self.store.unsigned(id, CHUNK)?;
-            let Some((newest, body)) = unsigned.last() else { return Ok(()) };
-            let turn = self.store.lock(&[*id])?;
-            let head = turn.head(id)?;
-            let is_last = newest + 1 == head.round;
-            let last = if is_last { Some(ReleaseHash::of(body)) } else { head.last };
-            let mut change = Change::to(Head { seq: head.seq.next(), last, ..head });
-            let sign = |(round, body)| (round, sign(&self.signing, id, body));
-            change.releases = unsigned.into_iter().map(sign).collect();
-            turn.commit(vec![(*id, change)])?;
-        }
     }
 }

@@ -27,6 +27,16 @@ pub enum StoreError {
     /// Not one of our files.
     #[error("{0} is not a store of this role")]
     Foreign(PathBuf),
+    /// Written by an older version, for tasks of formats that are gone.
+    #[error(
+        "the store has schema version {found}, this program reads from {oldest}: its tasks have formats that are gone, begin with a new data folder"
+    )]
+    Older {
+        /// Version found.
+        found: i64,
+        /// Oldest version this program reads.
+        oldest: i64,
+    },
     /// Written by a newer version.
     #[error("the store has schema version {found}, this program knows up to {known}: upgrade it")]
     Newer {

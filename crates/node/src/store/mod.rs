@@ -11,7 +11,6 @@ mod release;
 mod sqlite;
 mod sqlite_bandit;
 mod sqlite_shuffler;
-mod upgrade;
 
 use std::time::SystemTime;
 
@@ -20,8 +19,9 @@ use incrowd_protocol::{Task, TaskId};
 use incrowd_shuffler::Entry;
 
 pub use error::{CommitError, StoreError};
+pub use incrowd_protocol::ReleaseHash;
 pub use memory::{MemoryBanditStore, MemoryShufflerStore};
-pub use release::{ReleaseHash, SignedRelease};
+pub use release::SignedRelease;
 pub use sqlite::{backup, verify};
 pub use sqlite_bandit::SqliteBanditStore;
 pub use sqlite_shuffler::SqliteShufflerStore;
@@ -71,8 +71,7 @@ pub struct Change {
     /// Entries of this commit. At most one is a snapshot or a delta, and at most one has the ids of
     /// a round.
     pub append: Vec<Entry>,
-    /// Releases by their round. A round is released once; only a release without a signature can be
-    /// written again, with the same body.
+    /// Releases by their round. A round is released once.
     pub releases: Vec<(u32, SignedRelease)>,
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
@@ -120,16 +119,6 @@ pub trait ShufflerStore: Log + Send + Sync {
 
     /// A round's release: the same bytes for the life of the task. None until its batch is full.
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError>;
-
-    /// The bodies of the first releases that an older version of the store wrote without a
-    /// signature, at most `max_bytes` of them or one.
-    fn unsigned(
-        &self,
-        _task: &TaskId,
-        _max_bytes: usize,
-    ) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
-        Ok(Vec::new())
-    }
 
     /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again
     /// later.

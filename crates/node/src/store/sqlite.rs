@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction, backup::Backup};
+use rusqlite::{Connection, OpenFlags, backup::Backup};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
@@ -20,15 +20,17 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Schema {
     /// `PRAGMA application_id`.
     pub application: i32,
-    /// Each brings the file from version n, its place in the list, to n + 1.
-    pub migrations: &'static [Migration],
+    /// The oldest version that can be read: the first migration makes it from nothing.
+    pub oldest: i64,
+    /// Statements; each of the others brings the file one version further.
+    pub migrations: &'static [&'static str],
 }
 
-/// From one version of a schema to the next.
-pub(super) enum Migration {
-    Statements(&'static str),
-    /// Where the content of the file changes too.
-    Code(fn(&Transaction<'_>) -> Result<(), StoreError>),
+impl Schema {
+    /// The version that the last migration makes.
+    fn newest(&self) -> i64 {
+        self.oldest + self.migrations.len() as i64 - 1
+    }
 }
 
 /// The shuffler's and the bandit's.
@@ -66,7 +68,7 @@ impl Database {
     /// Writes what is there already, as durably as everything else. (An update of a row to its own
     /// values would not reach the file.)
     pub fn check_writable(&self, schema: &Schema) -> Result<(), StoreError> {
-        Ok(self.writer.pragma_update(None, "user_version", schema.migrations.len() as i64)?)
+        Ok(self.writer.pragma_update(None, "user_version", schema.newest())?)
     }
 
     /// A second connection that sees only what is committed.
@@ -108,7 +110,10 @@ fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), St
     if application != schema.application && !fresh {
         return Err(StoreError::Foreign(path.to_owned()));
     }
-    let known = schema.migrations.len() as i64;
+    let known = schema.newest();
+    if !fresh && version < schema.oldest {
+        return Err(StoreError::Older { found: version, oldest: schema.oldest });
+    }
     if version > known {
         return Err(StoreError::Newer { found: version, known });
     }
@@ -122,14 +127,13 @@ fn check(connection: &Connection, path: &Path, schema: &Schema) -> Result<(), St
 fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), StoreError> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let transaction = connection.transaction()?;
-    for migration in schema.migrations.iter().skip(version as usize) {
-        match migration {
-            Migration::Statements(sql) => transaction.execute_batch(sql)?,
-            Migration::Code(migrate) => migrate(&transaction)?,
-        }
+    // A new file has version 0.
+    let done = if version == 0 { 0 } else { version - schema.oldest + 1 };
+    for statements in schema.migrations.iter().skip(done as usize) {
+        transaction.execute_batch(statements)?;
     }
     transaction.pragma_update(None, "application_id", schema.application)?;
-    transaction.pragma_update(None, "user_version", schema.migrations.len() as i64)?;
+    transaction.pragma_update(None, "user_version", schema.newest())?;
     transaction.commit()?;
     Ok(())
 }

@@ -8,16 +8,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel,
-    sqlite::{Database, Migration, Schema, checked, with_checksum},
+    sqlite::{Database, Schema, checked, with_checksum},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
     application: 0x1c_72_6f_62,
-    migrations: &[Migration::Statements(
+    oldest: 2,
+    migrations: &[
         "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, round INTEGER NOT NULL DEFAULT 0, statistics BLOB);
          CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;
          CREATE TABLE model (task INTEGER NOT NULL REFERENCES task, version INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, version)) WITHOUT ROWID;",
-    )],
+    ],
 };
 
 /// The bandit's memory in one SQLite file.

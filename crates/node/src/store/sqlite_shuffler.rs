@@ -13,27 +13,19 @@ use rusqlite::{
 use super::{
     Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
     TaskState, Turn,
-    sqlite::{
-        Database, Migration, PATIENCE, Schema, checked, checked_at, with_checksum, with_checksum_at,
-    },
-    upgrade,
+    sqlite::{Database, PATIENCE, Schema, checked, checked_at, with_checksum, with_checksum_at},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
     application: 0x1c_72_6f_77,
+    oldest: 4,
     migrations: &[
-        // Sums and count of the unfinished batch; the ids of each commit, in one blob for each
-        // round they were made for; the releases.
-        Migration::Statements(
-            "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, batch BLOB NOT NULL);
-         CREATE TABLE ids (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, ids BLOB NOT NULL);
-         CREATE INDEX ids_by_round ON ids (task, round);
-         CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;",
-        ),
-        Migration::Statements("ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"),
-        // The unfinished batch and the ids become a log: table sums has snapshots and deltas, table
-        // ids the rest.
-        Migration::Code(upgrade::to_log),
+        // A log (table sums has snapshots and deltas, table ids the rest) and the releases.
+        "CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, closed INTEGER NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0, round INTEGER NOT NULL DEFAULT 1, last BLOB);
+         CREATE TABLE ids (task INTEGER NOT NULL REFERENCES task, seq INTEGER NOT NULL, round INTEGER NOT NULL, bytes BLOB NOT NULL);
+         CREATE UNIQUE INDEX ids_by_seq ON ids (task, seq, round);
+         CREATE TABLE sums (task INTEGER NOT NULL REFERENCES task, seq INTEGER NOT NULL, kind INTEGER NOT NULL, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, seq)) WITHOUT ROWID;
+         CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, signature BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;",
     ],
 };
 
@@ -93,23 +85,6 @@ impl ShufflerStore for SqliteShufflerStore {
         let mut statement = reader.prepare_cached(sql)?;
         let found = statement.query_row(params![task.bytes(), round], pair).optional()?;
         found.map(|(body, signature)| signed(body, signature)).transpose()
-    }
-
-    fn unsigned(&self, task: &TaskId, max: usize) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
-        let reader = self.reader();
-        let sql = "SELECT release.round, bytes FROM release JOIN task ON task = number WHERE id = ?1 AND signature IS NULL ORDER BY release.round";
-        let mut statement = reader.prepare(sql)?;
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        for row in statement.query_map([task.bytes()], pair)? {
-            let (round, body) = row?;
-            let body = checked(body, "a release")?;
-            bytes += body.len();
-            found.push((round, body));
-            if bytes >= max {
-                break;
-            }
-        }
-        Ok(found)
     }
 
     fn forget(&self) -> Result<bool, StoreError> {
@@ -291,9 +266,8 @@ fn write_release(
     round: u32,
     SignedRelease { body, signature }: SignedRelease,
 ) -> Result<(), StoreError> {
-    // A release of an older version of the store has no signature yet. Nothing else is ever
-    // replaced.
-    let sql = "INSERT INTO release (task, round, bytes, signature) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (task, round) DO UPDATE SET signature = excluded.signature WHERE signature IS NULL AND bytes = excluded.bytes";
+    let sql =
+        "INSERT OR IGNORE INTO release (task, round, bytes, signature) VALUES (?1, ?2, ?3, ?4)";
     let signature = with_checksum(signature.to_string().into_bytes());
     let row = params![task, round, with_checksum(body), signature];
     if transaction.execute(sql, row)? == 0 {
@@ -390,10 +364,10 @@ fn pair<A: FromSql, B: FromSql>(row: &Row<'_>) -> rusqlite::Result<(A, B)> {
     Ok((row.get(0)?, row.get(1)?))
 }
 
-fn signed(body: Vec<u8>, signature: Option<Vec<u8>>) -> Result<SignedRelease, StoreError> {
+fn signed(body: Vec<u8>, signature: Vec<u8>) -> Result<SignedRelease, StoreError> {
     let body = checked(body, "a release")?;
-    let damaged = |what: &str| StoreError::Damaged(format!("{what} signature of a release"));
-    let signature = checked(signature.ok_or_else(|| damaged("no"))?, "a signature")?;
+    let signature = checked(signature, "a signature")?;
     let signature = str::from_utf8(&signature).ok().and_then(|text| text.parse().ok());
-    Ok(SignedRelease { body, signature: signature.ok_or_else(|| damaged("an unreadable"))? })
+    let damaged = || StoreError::Damaged("an unreadable signature of a release".into());
+    Ok(SignedRelease { body, signature: signature.ok_or_else(damaged)? })
 }

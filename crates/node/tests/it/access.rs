@@ -7,7 +7,7 @@ use crate::common::{Place, mechanism, one_hot, plain};
 use incrowd_node::{
     KeyRole, Keys, LimitError, Limits, Node, Role, Roles, ServiceError, Tokens, Verdict,
 };
-use incrowd_protocol::{FlipProbability, Law, MechanismConfig, MediaType, Stage};
+use incrowd_protocol::{Closes, FlipProbability, Law, Layout, MechanismConfig, MediaType, Stage};
 use reqwest::Method;
 use tempfile::TempDir;
 
@@ -345,8 +345,14 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
     let config = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 100_000, law: Law { bits: 4095, flip } }],
-        grace: 0,
+        schedule: vec![Stage {
+            rounds: 1,
+            size: 100_000,
+            window: None,
+            law: Law { bits: 4095, flip },
+        }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-9,
         participations: u32::MAX,
         honest_fraction: 1e-5,

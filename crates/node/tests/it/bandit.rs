@@ -10,7 +10,7 @@ use incrowd_node::{
     Roles,
     store::{BanditStore, SqliteBanditStore, StoredModel},
 };
-use incrowd_protocol::{BatchSums, Model, Report, SIGNATURE_HEADER, Task, paths};
+use incrowd_protocol::{Model, Release, Report, SIGNATURE_HEADER, Task, paths};
 use reqwest::Method;
 
 const SIZE: u32 = 6;
@@ -31,8 +31,8 @@ async fn fill(node: &Running, round: u32) {
 fn models(task: &Task, releases: &[Vec<u8>]) -> Vec<StoredModel> {
     let mut bandit = Bandit::new(Arc::new(task.config().clone()));
     let absorb = |release: &Vec<u8>| {
-        let sums: BatchSums = serde_json::from_slice(release).unwrap();
-        let model = bandit.absorb(&sums).unwrap()?;
+        let release: Release = serde_json::from_slice(release).unwrap();
+        let model = bandit.absorb(release.sums()).unwrap()?;
         Some(StoredModel { version: model.version(), bytes: serde_json::to_vec(&model).unwrap() })
     };
     releases.iter().filter_map(absorb).collect()

@@ -359,7 +359,7 @@ impl Model {
         self.counted.truncate(self.counted.len() / SIZE as usize * SIZE as usize);
     }
 
-    fn release(&self, round: u32) -> Option<Vec<u64>> {
+    fn release(&self, round: u32) -> Option<Vec<i64>> {
         let batch = self.counted.chunks_exact(SIZE as usize).nth(round as usize - 1)?;
         Some(hot(&self.mechanism, batch.iter().map(|(number, _)| *number)))
     }
@@ -470,7 +470,7 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
         let mut totals = vec![0; mechanism.coordinates()];
         for body in seen.values() {
             let sums = sums(body);
-            prop_assert_eq!(sums.iter().sum::<u64>(), u64::from(SIZE), "R1");
+            prop_assert_eq!(sums.iter().sum::<i64>(), i64::from(SIZE), "R1");
             totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
         }
         prop_assert!(totals.iter().all(|total| *total <= 1), "R3: {:?}", totals);

@@ -311,7 +311,7 @@ async fn r23_one_malicious_report_moves_each_sum_by_at_most_m() {
         let moved = releases[a].iter().zip(&releases[b]).map(|(a, b)| a.abs_diff(*b));
         assert_eq!(moved.max(), Some(u64::from(M)));
     }
-    let bound = 4 * u64::from(M);
+    let bound = 4 * i64::from(M);
     assert!(releases.iter().flatten().all(|sum| *sum <= bound));
 }
 

@@ -21,19 +21,18 @@ use crate::{
 use incrowd_bandit::Bandit;
 use incrowd_envelope::SigningKey;
 use incrowd_node::{
-    OpenTasks, Progress, StoreError, Upload,
+    OpenTasks, StoreError, Upload,
     store::{
         Absorbed, BanditStore, Change, CommitError, Head, Log, MemoryBanditStore, ReleaseHash, Seq,
         ShufflerStore, SqliteBanditStore, SqliteShufflerStore, Step, StoredModel, backup, verify,
     },
 };
-use incrowd_protocol::{BatchSums, Report, Task, TaskId};
+use incrowd_protocol::{BatchSums, Release, Report, Task};
 use incrowd_shuffler::{Entry, Kind, Outcome};
 use proptest::prelude::*;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use rusqlite::{Connection, params};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// A bandit's store that can be dropped and opened again.
@@ -79,15 +78,18 @@ struct History {
 fn history(rounds: u32) -> History {
     let task = orphan(plain(mechanism(2, 0, &[(rounds, 9, 1)])));
     let mut bandit = Bandit::new(Arc::new(task.config().clone()));
-    let mut steps = Vec::new();
+    let (mut steps, mut previous) = (Vec::new(), None);
     for round in 1..=rounds {
-        let counts = (0..5).map(|j| u64::from((round * 7 + j * 3) % 10)).collect();
+        let counts = (0..5).map(|j| i64::from((round * 7 + j * 3) % 10)).collect();
         let sums = BatchSums::new(task.mechanism(), round, counts).unwrap();
         let model = bandit.absorb(&sums).unwrap().map(|model| StoredModel {
             version: model.version(),
             bytes: serde_json::to_vec(&model).unwrap(),
         });
-        steps.push((serde_json::to_vec(&sums).unwrap(), bandit.clone(), model));
+        let release = Release::new(sums, previous).unwrap();
+        let body = serde_json::to_vec(&release).unwrap();
+        previous = Some(ReleaseHash::of(&body));
+        steps.push((body, bandit.clone(), model));
     }
     History { task, steps }
 }
@@ -193,49 +195,6 @@ fn r24_a_release_that_follows_another_one_than_the_last_is_refused_and_changes_n
     }
 }
 
-fn with_checksum(bytes: &[u8]) -> Vec<u8> {
-    [bytes, &Sha256::digest(bytes)[..8]].concat()
-}
-
-fn snapshot(round: u32, count: u32, sums: &[u64]) -> Vec<u8> {
-    let mut bytes = [round.to_be_bytes(), count.to_be_bytes()].concat();
-    sums.iter().for_each(|sum| bytes.extend(sum.to_be_bytes()));
-    bytes
-}
-
-/// The tables as the first version had them.
-const FIRST_VERSION: &str = "
-    CREATE TABLE task (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, batch BLOB NOT NULL);
-    CREATE TABLE ids (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, ids BLOB NOT NULL);
-    CREATE INDEX ids_by_round ON ids (task, round);
-    CREATE TABLE release (task INTEGER NOT NULL REFERENCES task, round INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, round)) WITHOUT ROWID;
-    PRAGMA application_id = 477261687;
-    PRAGMA user_version = 1;";
-
-/// A file of the first version: round 1 is released, two reports of round 2 are counted, one of
-/// them made for round 1.
-fn first_version(path: &Path, task: &Task) -> Vec<u8> {
-    let mechanism = task.mechanism();
-    let file = Connection::open(path).unwrap();
-    file.execute_batch(FIRST_VERSION).unwrap();
-    let batch = with_checksum(&snapshot(2, 2, &hot(mechanism, [3, 4])));
-    file.execute(
-        "INSERT INTO task (number, id, batch) VALUES (7, ?1, ?2)",
-        params![task.id().bytes(), batch],
-    )
-    .unwrap();
-    for (round, ids) in [(1, vec![0, 1, 2, 3]), (2, vec![4])] {
-        let ids: Vec<u8> = ids.into_iter().flat_map(|number| id(number).0).collect();
-        let insert = "INSERT INTO ids (task, round, ids) VALUES (7, ?1, ?2)";
-        file.execute(insert, params![round, with_checksum(&ids)]).unwrap();
-    }
-    let release = BatchSums::new(mechanism, 1, hot(mechanism, [0, 1, 2])).unwrap();
-    let release = serde_json::to_vec(&release).unwrap();
-    let insert = "INSERT INTO release (task, round, bytes) VALUES (7, 1, ?1)";
-    file.execute(insert, params![with_checksum(&release)]).unwrap();
-    release
-}
-
 /// The open tasks of a store, and the key they sign with.
 fn opened(store: SqliteShufflerStore, task: &Task) -> (Arc<SqliteShufflerStore>, OpenTasks) {
     let store = Arc::new(store);
@@ -249,106 +208,6 @@ fn accept(tasks: &mut OpenTasks, task: &Task, reports: &[Report]) -> Vec<Outcome
     tasks.accept(&[upload]).unwrap().pop().unwrap()
 }
 
-/// The body of a release with the right signature.
-fn released(store: &SqliteShufflerStore, task: &TaskId, round: u32) -> Option<Vec<u8>> {
-    use incrowd_envelope::{Document, verify};
-    let release = store.release(task, round).unwrap()?;
-    let key = SigningKey::from_bytes(&[7; 32]).verification_key();
-    verify(&key, Document::Release, task, &release.body, &release.signature).unwrap();
-    Some(release.body)
-}
-
-fn version(path: &Path) -> i64 {
-    let file = Connection::open(path).unwrap();
-    file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
-}
-
-#[test]
-fn r25_a_file_of_the_first_version_keeps_its_batch_ids_and_releases() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("shuffler.db");
-    let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
-    let release = first_version(&path, &task);
-    let (store, mut tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &task);
-    let progress = tasks.progress(&task.id()).unwrap();
-    assert_eq!(progress, Progress { round: Some(2), count: 2, remembered: 5, closed: false });
-    assert_eq!(released(&store, &task.id(), 1).unwrap(), release);
-    let head = store.head(&task.id()).unwrap();
-    assert_eq!((head.round, head.last), (2, Some(ReleaseHash::of(&release))));
-    let again = [(1, 0), (1, 3), (2, 4)].map(|(round, n)| one_hot(task.mechanism(), round, n));
-    let outcomes = accept(&mut tasks, &task, &again);
-    assert_eq!(outcomes, vec![Outcome::Duplicate; 3], "R3 holds over the upgrade");
-    accept(&mut tasks, &task, &[one_hot(task.mechanism(), 2, 5)]);
-    let second = released(&store, &task.id(), 2).unwrap();
-    assert_eq!(sums(&second), hot(task.mechanism(), [3, 4, 5]), "the batch went on");
-    drop((store, tasks));
-    assert_eq!(version(&path), 3);
-    let (store, tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &task);
-    let round = tasks.progress(&task.id()).unwrap().round;
-    assert_eq!(round, Some(3), "an upgraded file opens again");
-    assert_eq!(released(&store, &task.id(), 1).unwrap(), release, "signed once, kept");
-}
-
-#[test]
-fn r25_a_file_of_the_second_version_keeps_its_batches_ids_releases_and_ends() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("shuffler.db");
-    // The same file with three more tasks: finished, closed after its first release, and never
-    // used.
-    let filled = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
-    let [finished, closed, fresh] = [(1, 1), (3, 1), (3, 2)]
-        .map(|(rounds, grace)| orphan(plain(mechanism(3, grace, &[(rounds, 3, 1)]))));
-    let release = first_version(&path, &filled);
-    let file = Connection::open(&path).unwrap();
-    let sql =
-        "ALTER TABLE task ADD COLUMN closed INTEGER NOT NULL DEFAULT 0; PRAGMA user_version = 2;";
-    file.execute_batch(sql).unwrap();
-    let rows = [
-        (8, &finished, with_checksum(&snapshot(0, 0, &[])), false),
-        (9, &closed, Vec::new(), true),
-        (10, &fresh, with_checksum(&snapshot(1, 0, &hot(fresh.mechanism(), []))), false),
-    ];
-    for (number, task, batch, closed) in rows {
-        let insert = "INSERT INTO task (number, id, batch, closed) VALUES (?1, ?2, ?3, ?4)";
-        file.execute(insert, params![number, task.id().bytes(), batch, closed]).unwrap();
-    }
-    for (number, task) in [(8, &finished), (9, &closed)] {
-        let release = BatchSums::new(task.mechanism(), 1, hot(task.mechanism(), 0..3)).unwrap();
-        let release = with_checksum(&serde_json::to_vec(&release).unwrap());
-        let insert = "INSERT INTO release (task, round, bytes) VALUES (?1, 1, ?2)";
-        file.execute(insert, params![number, release]).unwrap();
-    }
-    drop(file);
-    for reopened in [false, true] {
-        let (store, mut tasks) = opened(SqliteShufflerStore::open(&path).unwrap(), &filled);
-        for task in [&finished, &closed, &fresh] {
-            tasks.open(task.id(), Arc::new(task.mechanism().clone())).unwrap();
-        }
-        let over = |closed| Progress { round: None, count: 0, remembered: 0, closed };
-        let of = |tasks: &OpenTasks, task: &Task| tasks.progress(&task.id()).unwrap();
-        assert_eq!(of(&tasks, &finished), over(false));
-        assert_eq!(of(&tasks, &closed), over(true));
-        assert_eq!(of(&tasks, &fresh).round, Some(1));
-        assert_eq!(released(&store, &filled.id(), 1).unwrap(), release);
-        for task in [&finished, &closed] {
-            let body = released(&store, &task.id(), 1).unwrap();
-            assert_eq!(sums(&body), hot(task.mechanism(), 0..3));
-            assert_eq!(store.head(&task.id()).unwrap().last, Some(ReleaseHash::of(&body)));
-        }
-        let counted = u32::from(reopened);
-        assert_eq!(of(&tasks, &filled).count, 2);
-        assert_eq!(of(&tasks, &fresh).count, counted, "reopened: {reopened}");
-        accept(&mut tasks, &fresh, &[one_hot(fresh.mechanism(), 1, counted)]);
-        assert!(tasks.forget().unwrap());
-        drop((store, tasks));
-        assert_eq!(version(&path), 3);
-    }
-    // What the old tables had is not left in the file.
-    let file = everything(folder.path());
-    assert!(!contains(&file, &snapshot(2, 2, &hot(filled.mechanism(), [3, 4]))));
-    assert!(contains(&file, &id(4).0), "this test would see the ids");
-}
-
 /// What opening a file says, and whether the file was left as it was.
 fn refused(path: &Path) -> (StoreError, bool) {
     let before = fs::read(path).unwrap();
@@ -357,15 +216,25 @@ fn refused(path: &Path) -> (StoreError, bool) {
 }
 
 #[test]
-fn r25_a_file_of_a_newer_version_is_refused_and_left_alone() {
+fn r25_a_file_of_another_version_is_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("shuffler.db");
     drop(SqliteShufflerStore::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let set = |version: i64| {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+    };
+    set(99);
     let (error, same) = refused(&path);
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 3 }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 4 }), "{error}");
     assert!(same);
     assert!(matches!(verify(&path), Err(StoreError::Newer { .. })));
+    for old in [0, 1, 3] {
+        set(old);
+        let (error, same) = refused(&path);
+        assert!(matches!(error, StoreError::Older { oldest: 4, .. }), "{old}: {error}");
+        assert!(same);
+        assert!(matches!(verify(&path), Err(StoreError::Older { .. })));
+    }
 }
 
 #[test]
@@ -404,25 +273,6 @@ fn flip(path: &Path, bytes: &[u8]) {
     let place = file.windows(bytes.len()).position(|window| window == bytes).expect("not there");
     file[place + bytes.len() / 2] ^= 1;
     fs::write(path, file).unwrap();
-}
-
-#[test]
-fn r25_a_flipped_bit_in_an_old_file_is_noticed_by_the_upgrade() {
-    let task = orphan(plain(mechanism(3, 1, &[(3, 3, 1)])));
-    let damaged = |what: &[u8]| {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("shuffler.db");
-        first_version(&path, &task);
-        flip(&path, what);
-        let store = SqliteShufflerStore::open(&path)?;
-        store.open(&task.id())?;
-        store.unsigned(&task.id(), 1 << 20).map(|_| ())
-    };
-    let batch = snapshot(2, 2, &hot(task.mechanism(), [3, 4]));
-    assert!(matches!(damaged(&batch), Err(StoreError::Damaged(_))), "the batch");
-    assert!(matches!(damaged(&id(2).0), Err(StoreError::Damaged(_))), "the ids");
-    let release = damaged(b"\"sums\":[\"1\"");
-    assert!(matches!(release, Err(StoreError::Damaged(_))), "the release");
 }
 
 #[test]

@@ -408,14 +408,14 @@ async fn r12_reports_of_real_devices_have_one_length_and_make_the_release() {
     let place = Place::new(plain(mechanism(3, 0, &[(1, 40, 5)])));
     let node = place.start(Roles::Shuffler);
     let task = Arc::new(place.task.config().clone());
-    let (mut lengths, mut expected) = (Vec::new(), vec![0u64; coordinates(3)]);
+    let (mut lengths, mut expected) = (Vec::new(), vec![0i64; coordinates(3)]);
     for person in 0..40u8 {
         let rng = ChaCha20Rng::from_seed([person; 32]);
         let mut device = Device::simulated(task.clone(), rng);
         let context = [f64::from(person) / 40.0, 0.0, -0.3];
         let report = device.report(1, &context, f64::from(person % 2)).unwrap().report;
         lengths.push(report.encode(place.mechanism()).unwrap().len());
-        expected.iter_mut().zip(report.counts()).for_each(|(sum, &count)| *sum += u64::from(count));
+        expected.iter_mut().zip(report.counts()).for_each(|(sum, &count)| *sum += i64::from(count));
         assert_eq!(node.put(&report).await.status(), 204);
     }
     lengths.dedup();

@@ -4,19 +4,21 @@
 #![allow(clippy::float_cmp)]
 
 use incrowd_privacy::{Trust, certify, format_epsilon};
-use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Stage};
+use incrowd_protocol::{Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Stage};
 
 fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f64) -> Mechanism {
     let stage = |&(size, bits, keep): &(u32, u32, f64)| Stage {
         rounds: 3,
         size,
+        window: None,
         law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
     };
     MechanismConfig {
         dimension: 3,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect(),
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations,
         honest_fraction,
@@ -92,13 +94,15 @@ fn batches_of_different_stages_are_composed_as_such() {
     let stage = |size, flip: (u32, u32)| Stage {
         rounds: 5,
         size,
+        window: None,
         law: Law { bits: 1, flip: FlipProbability::new(flip.0, flip.1).unwrap() },
     };
     let mechanism = MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
         schedule: vec![stage(1, (1189, 1250)), stage(1000, (1, 2))],
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 2,
         honest_fraction: 1.0,

@@ -1,8 +1,8 @@
 //! Codecs round-trip, refuse what is not theirs, and give every content the same length.
 
 use incrowd_protocol::{
-    BatchSums, FlipProbability, Law, Mechanism, MechanismConfig, Model, ProtocolError, Report,
-    ReportId, RoundNotice, Stage, TaskConfig,
+    BatchSums, Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Model,
+    ProtocolError, Release, ReleaseHash, Report, ReportId, RoundNotice, Stage, TaskConfig,
 };
 use proptest::prelude::*;
 
@@ -11,8 +11,9 @@ fn mechanism(dimension: u32, bits: u32) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 5, size: 10, law: Law { bits, flip } }],
-        grace: 1,
+        schedule: vec![Stage { rounds: 5, size: 10, window: None, law: Law { bits, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 1 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -76,11 +77,24 @@ proptest! {
 fn sums_and_models_are_checked_when_read() {
     let mechanism = mechanism(1, 2);
     let sums = BatchSums::new(&mechanism, 1, vec![20, 0]).unwrap();
-    let text = serde_json::to_string(&sums).unwrap();
-    assert!(text.contains(r#""sums":["20","0"]"#), "{text}");
-    assert_eq!(serde_json::from_str::<BatchSums>(&text).unwrap(), sums);
-    let range = BatchSums::new(&mechanism, 1, vec![21, 0]).unwrap_err();
-    assert_eq!(range, ProtocolError::Range { coordinate: 0, found: 21, limit: 20 });
+    let release = Release::new(sums.clone(), None).unwrap();
+    let text = serde_json::to_string(&release).unwrap();
+    assert!(text.contains(r#""previous":null,"sums":["20","0"]"#), "{text}");
+    assert_eq!(serde_json::from_str::<Release>(&text).unwrap(), release);
+    for wrong in [21, -1] {
+        let range = BatchSums::new(&mechanism, 1, vec![wrong, 0]).unwrap_err();
+        assert_eq!(range, ProtocolError::Range { coordinate: 0, found: wrong, limit: 20 });
+    }
+    let hash = ReleaseHash::of(text.as_bytes());
+    assert_eq!(Release::new(sums, Some(hash)), Err(ProtocolError::Previous(1)));
+    let second = BatchSums::new(&mechanism, 2, vec![20, 0]).unwrap();
+    assert_eq!(Release::new(second.clone(), None), Err(ProtocolError::Previous(2)));
+    let second = Release::new(second, Some(hash)).unwrap();
+    let text = serde_json::to_string(&second).unwrap();
+    assert!(text.contains(&format!(r#""previous":"{hash}""#)), "{text}");
+    assert_eq!(serde_json::from_str::<Release>(&text).unwrap(), second);
+    let missing = text.replace(&format!(r#""previous":"{hash}","#), "");
+    assert!(serde_json::from_str::<Release>(&missing).is_err(), "{missing}");
 
     let hash = mechanism.hash();
     let model = |theta: &str, factor: &str, width: &str| {
@@ -108,7 +122,9 @@ fn a_task_is_the_same_in_toml_and_json_and_keeps_its_limits() {
         [mechanism]
         dimension = 5
         context_bound = 1.0
-        schedule = [{ rounds = 1000, size = 100, bits = 1, flip = "53/100" }]
+        schedule = [{ rounds = 1000, size = 100, encoding = "bits", bits = 1, flip = "53/100" }]
+        layout = "shared"
+        closes = "count"
         grace = 0
         central_delta = 1e-6
         participations = 1
@@ -154,7 +170,12 @@ fn a_task_is_the_same_in_toml_and_json_and_keeps_its_limits() {
 fn a_round_that_is_left_out_is_not_a_task_that_is_over() {
     let task = "0".repeat(64);
     let read = |text: &str| serde_json::from_str::<RoundNotice>(text);
-    assert_eq!(read(&format!(r#"{{"task": "{task}", "round": null}}"#)).unwrap().round, None);
-    let error = read(&format!(r#"{{"task": "{task}"}}"#)).unwrap_err().to_string();
-    assert!(error.contains("missing field `round`"), "{error}");
+    let over = read(&format!(r#"{{"task": "{task}", "round": null, "time": "1800000000000"}}"#));
+    assert_eq!((over.as_ref().unwrap().round, over.unwrap().time), (None, Some(1_800_000_000_000)));
+    let by_count = read(&format!(r#"{{"task": "{task}", "round": null, "time": null}}"#));
+    assert_eq!(by_count.unwrap().time, None);
+    for (given, missing) in [("time", "round"), ("round", "time")] {
+        let error = read(&format!(r#"{{"task": "{task}", "{given}": null}}"#)).unwrap_err();
+        assert!(error.to_string().contains(&format!("missing field `{missing}`")), "{error}");
+    }
 }

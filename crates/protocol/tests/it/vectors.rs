@@ -1,6 +1,6 @@
 //! Golden vectors of `vectors/v1`: mechanisms and reports.
 
-use incrowd_protocol::{Mechanism, ProtocolError, Report};
+use incrowd_protocol::{Mechanism, OpenRound, ProtocolError, Report, Window};
 use serde_json::Value;
 
 fn cases(file: &str) -> Vec<Value> {
@@ -14,11 +14,28 @@ fn cases(file: &str) -> Vec<Value> {
 
 #[test]
 fn mechanisms_hash_as_written_and_bad_ones_are_refused() {
+    let mut timed = 0;
     for case in cases("mechanism") {
         let result = serde_json::from_value::<Mechanism>(case["mechanism"].clone());
         match (case["error"].as_str(), result) {
             (None, Ok(mechanism)) => {
                 assert_eq!(mechanism.hash().to_string(), case["hash"], "{}", case["name"]);
+                for (number, window) in (1..).zip(case["windows"].as_array().into_iter().flatten())
+                {
+                    let Window { opens, closes } = mechanism.window(number).unwrap().unwrap();
+                    assert_eq!(
+                        [opens.to_string(), closes.to_string()][..],
+                        *window.as_array().unwrap()
+                    );
+                    for (time, open) in
+                        [(opens, number), (closes - 1, number), (closes, number + 1)]
+                    {
+                        let over = open > mechanism.schedule().last_round();
+                        let open = if over { OpenRound::Over } else { OpenRound::Open(open) };
+                        assert_eq!(mechanism.round_at(time), Some(open), "{}", case["name"]);
+                    }
+                    timed += 1;
+                }
                 let again = serde_json::to_value(&mechanism).unwrap();
                 assert_eq!(serde_json::from_value::<Mechanism>(again).unwrap(), mechanism);
             }
@@ -31,6 +48,7 @@ fn mechanisms_hash_as_written_and_bad_ones_are_refused() {
             (_, result) => panic!("{}: {result:?}", case["name"]),
         }
     }
+    assert!(timed > 20, "{timed} windows");
 }
 
 #[test]

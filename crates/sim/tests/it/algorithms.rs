@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    FlipProbability, Law, LearnerConfig, Mechanism, MechanismConfig, Selection, Stage, coordinates,
+    Closes, FlipProbability, Law, Layout, LearnerConfig, Mechanism, MechanismConfig, Selection,
+    Stage, coordinates,
 };
 use incrowd_sim::{
     Aggregator, Algorithm, BinomialAggregator, Choice, GaussianAggregator, GaussianNoise,
@@ -83,8 +84,9 @@ fn mechanism(size: u32) -> Mechanism {
     let config = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 3, size, law: Law { bits: 1, flip } }],
-        grace: 0,
+        schedule: vec![Stage { rounds: 3, size, window: None, law: Law { bits: 1, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

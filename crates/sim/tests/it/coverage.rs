@@ -6,8 +6,8 @@ use std::sync::Arc;
 use incrowd_bandit::Bandit;
 use incrowd_device::Randomizer;
 use incrowd_protocol::{
-    Confidence, FlipProbability, Law, LearnerConfig, MechanismConfig, Policy, Stage, TaskConfig,
-    UpdateRule, triangle,
+    Closes, Confidence, FlipProbability, Law, Layout, LearnerConfig, MechanismConfig, Policy,
+    Stage, TaskConfig, UpdateRule, triangle,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -25,9 +25,11 @@ fn task(d: u32, reports: u32, keep: f64, bound: f64, confidence: Confidence) -> 
         schedule: vec![Stage {
             rounds: BATCHES,
             size: reports / BATCHES,
+            window: None,
             law: Law { bits: 1, flip },
         }],
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use incrowd_planner::sizes::growing;
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Policy, PolicyConfig, Selection, Stage,
-    TaskConfig,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, PolicyConfig,
+    Selection, Stage, TaskConfig,
 };
 use incrowd_sim::{Path, Rewards, Sblb, Simulation, SimulationError, Summary, Synthetic};
 use rayon::prelude::*;
@@ -15,7 +15,8 @@ fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
         dimension: 5,
         context_bound: 1.0,
         schedule,
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -25,7 +26,7 @@ fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
 
 fn fixed(users: u32) -> Vec<Stage> {
     let flip = FlipProbability::new(53, 100).unwrap();
-    vec![Stage { rounds: users / 100, size: 100, law: Law { bits: 1, flip } }]
+    vec![Stage { rounds: users / 100, size: 100, window: None, law: Law { bits: 1, flip } }]
 }
 
 fn run(task: &Arc<TaskConfig>, path: Path, seed: u64) -> Summary {
@@ -58,7 +59,8 @@ fn growing_batches_learn_too() {
     let flip = FlipProbability::new(53, 100).unwrap();
     let law = Law { bits: 1, flip };
     let sizes = growing(100, 1.2, 100_000, 100_000).unwrap();
-    let schedule = sizes.into_iter().map(|(rounds, size)| Stage { rounds, size, law }).collect();
+    let schedule =
+        sizes.into_iter().map(|(rounds, size)| Stage { rounds, size, window: None, law }).collect();
     let share = mean_share(&task(schedule, Policy::default()), 8);
     println!("growing batches: {share:.4}");
     assert!(share < 0.25);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use incrowd_device::{Device, Randomizer};
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+    coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use incrowd_sim::{Environment, Path, Person, Sblb, Simulation};
@@ -22,9 +23,11 @@ fn task(bits: u32) -> Arc<TaskConfig> {
         schedule: vec![Stage {
             rounds: 1,
             size: REPORTS,
+            window: None,
             law: Law { bits, flip: FlipProbability::new(3, 10).unwrap() },
         }],
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -86,9 +89,9 @@ fn in_bulk(bits: u32) -> Histogram {
     histogram
 }
 
-fn totals(histogram: &Histogram) -> Vec<u64> {
+fn totals(histogram: &Histogram) -> Vec<i64> {
     let total =
-        |row: &Vec<u32>| row.iter().enumerate().map(|(k, &n)| k as u64 * u64::from(n)).sum();
+        |row: &Vec<u32>| row.iter().enumerate().map(|(k, &n)| k as i64 * i64::from(n)).sum();
     histogram.iter().map(total).collect()
 }
 

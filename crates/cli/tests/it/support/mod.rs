@@ -331,11 +331,13 @@ fn plan(dimension: u32, rounds: u32, size: u32) -> String {
         r#"[mechanism]
 dimension = {dimension}
 context_bound = 1.0
+layout = "shared"
+closes = "count"
 grace = 2
 central_delta = 1e-6
 participations = 1
 honest_fraction = 1.0
-schedule = [{{ rounds = {rounds}, size = {size}, bits = 1, flip = "1/2" }}]
+schedule = [{{ rounds = {rounds}, size = {size}, encoding = "bits", bits = 1, flip = "1/2" }}]
 [learner]
 parameter_bound = 1.0
 reward_noise = 0.5

@@ -19,9 +19,9 @@ use axum::{
 use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
-    FlipProbability, KeyState, Law, Learner, MechanismConfig, MediaType, ModelParts, PolicyConfig,
-    ProblemDocument, ProblemKind, RoundNotice, SIGNATURE_HEADER, SealingKey, Stage, Task,
-    TaskConfig, TaskNotice, VerificationKeys, paths,
+    Closes, FlipProbability, KeyState, Law, Layout, Learner, MechanismConfig, MediaType,
+    ModelParts, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice, SIGNATURE_HEADER,
+    SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys, paths,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use tokio::time::Instant;
@@ -92,9 +92,11 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
         schedule: vec![Stage {
             rounds: shape.rounds,
             size: shape.size,
+            window: None,
             law: Law { bits: 1, flip },
         }],
-        grace: shape.grace,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: shape.grace },
         central_delta: 1e-6,
         participations: shape.participations,
         honest_fraction: 1.0,
@@ -262,7 +264,7 @@ async fn round(state: Shared) -> Response {
         Ok(world) => world,
         Err(response) => return *response,
     };
-    let notice = RoundNotice::new(world.task.id(), world.batch.round());
+    let notice = RoundNotice::new(world.task.id(), world.batch.round(), None);
     let body = serde_json::to_string(&notice).unwrap();
     let signature = world.sign(Document::Round, &body);
     document(world.round.clone(), body, signature)

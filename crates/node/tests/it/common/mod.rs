@@ -12,8 +12,8 @@ use incrowd_node::{
     TaskStatus, Tokens,
 };
 use incrowd_protocol::{
-    BatchSums, BulkAnswer, FlipProbability, Law, Learner, LearnerConfig, Mechanism,
-    MechanismConfig, MediaType, Policy, PolicyConfig, ProblemDocument, Report, ReportId,
+    BulkAnswer, Closes, FlipProbability, Law, Layout, Learner, LearnerConfig, Mechanism,
+    MechanismConfig, MediaType, Policy, PolicyConfig, ProblemDocument, Release, Report, ReportId,
     SIGNATURE_HEADER, Stage, Task, TaskConfig, TaskNotice, UpdateRule, VerificationKeys, paths,
     push_report,
 };
@@ -24,12 +24,14 @@ use tempfile::TempDir;
 /// A mechanism with stages of (rounds, size, bits).
 pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mechanism {
     let flip = FlipProbability::new(1, 2).unwrap();
-    let stage = |&(rounds, size, bits)| Stage { rounds, size, law: Law { bits, flip } };
+    let stage =
+        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law { bits, flip } };
     let config = MechanismConfig {
         dimension,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect(),
-        grace,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -76,12 +78,12 @@ pub fn one_hot(mechanism: &Mechanism, round: u32, number: u32) -> Report {
 }
 
 /// What a release says.
-pub fn sums(bytes: &[u8]) -> Vec<u64> {
-    serde_json::from_slice::<BatchSums>(bytes).unwrap().sums().to_vec()
+pub fn sums(bytes: &[u8]) -> Vec<i64> {
+    serde_json::from_slice::<Release>(bytes).unwrap().sums().sums().to_vec()
 }
 
 /// The sums of one-hot reports.
-pub fn hot(mechanism: &Mechanism, numbers: impl IntoIterator<Item = u32>) -> Vec<u64> {
+pub fn hot(mechanism: &Mechanism, numbers: impl IntoIterator<Item = u32>) -> Vec<i64> {
     let mut sums = vec![0; mechanism.coordinates()];
     numbers.into_iter().for_each(|number| sums[number as usize % mechanism.coordinates()] += 1);
     sums
