@@ -8,6 +8,9 @@ const LANES: usize = 16;
 /// Coins of a run that are counted at once: few enough for a count of one byte.
 const BLOCK: usize = 128;
 
+/// Coordinates with fewer coins have runs so short that comparing coin by coin is faster.
+const RUNS_FROM: u32 = 16;
+
 /// This many coins, filled up to whole lanes.
 pub(crate) fn whole_lanes(coins: usize) -> usize {
     coins.next_multiple_of(LANES)
@@ -125,10 +128,27 @@ impl Coins {
         [self.threshold(1.0), self.threshold(-1.0)]
     }
 
-    /// Thresholds of coordinates of one coin.
+    /// Whether coins are tossed in [`Coins::runs`], not one by one.
+    pub fn in_runs(&self) -> bool {
+        self.bits >= RUNS_FROM
+    }
+
+    /// Thresholds of all coins, coordinate after coordinate.
     pub fn thresholds(&self, values: &[f64], thresholds: &mut [u32]) {
-        for (threshold, &value) in thresholds.iter_mut().zip(values) {
-            *threshold = self.threshold(value);
+        if self.bits == 1 {
+            for (threshold, &value) in thresholds.iter_mut().zip(values) {
+                *threshold = self.threshold(value);
+            }
+        } else {
+            let m = f64::from(self.bits);
+            for (thresholds, &value) in thresholds.chunks_exact_mut(self.bits as usize).zip(values)
+            {
+                let scaled = m * value;
+                for (q, threshold) in (0i32..).zip(thresholds) {
+                    let shift = self.bits as i32 - 1 - 2 * q;
+                    *threshold = self.threshold(scaled + f64::from(shift));
+                }
+            }
         }
     }
 
@@ -175,5 +195,18 @@ impl Coins {
         // All ones for a negative tilt: then the threshold is the negative, modulo 2^32.
         let sign = ((tilt.to_bits() >> 32) as i32 >> 31) as u32;
         (threshold ^ sign).wrapping_sub(sign)
+    }
+
+    /// Ones of each coordinate.
+    pub fn count(&self, coins: &[u8], counts: &mut [u16]) {
+        if self.bits == 1 {
+            for (count, &coin) in counts.iter_mut().zip(coins) {
+                *count = u16::from(coin);
+            }
+        } else {
+            for (count, coins) in counts.iter_mut().zip(coins.chunks_exact(self.bits as usize)) {
+                *count = coins.iter().map(|&coin| u16::from(coin)).sum();
+            }
+        }
     }
 }

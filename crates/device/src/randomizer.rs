@@ -18,8 +18,11 @@ pub struct Randomizer {
     coins: Option<(Round, Coins)>,
     unit: Vec<f64>,
     values: Vec<f64>,
-    /// Of coordinates of one coin.
+    /// Of all coins, unless they are tossed in runs.
     thresholds: Vec<u32>,
+    /// Of the one coin of each coordinate that [`Randomizer::split`] tosses.
+    #[cfg(feature = "simulation")]
+    between: Vec<u32>,
     /// A byte for every coin.
     tossed: Vec<u8>,
     counts: Vec<u16>,
@@ -33,7 +36,9 @@ impl Randomizer {
             coins: None,
             unit: vec![0.0; mechanism.dimension() + 1],
             values: vec![0.0; mechanism.coordinates() + 1],
-            thresholds: coins::room_for(mechanism.coordinates()),
+            thresholds: Vec::new(),
+            #[cfg(feature = "simulation")]
+            between: Vec::new(),
             tossed: Vec::new(),
             counts: vec![0; mechanism.coordinates()],
         }
@@ -53,24 +58,26 @@ impl Randomizer {
         let number = self.counts.len() * coins.bits as usize;
         rng.fill_bytes(&mut self.tossed[..number]);
         let values = &self.values[..self.counts.len()];
-        if coins.bits == 1 {
-            coins.thresholds(values, &mut self.thresholds);
-            self.toss_singles(rng);
-        } else {
+        if coins.in_runs() {
             let bytes = self.tossed.chunks_exact(coins.bits as usize);
             for ((count, runs), bytes) in self.counts.iter_mut().zip(coins.runs(values)).zip(bytes)
             {
                 *count = coins::toss_runs(runs, bytes, || rest(rng));
             }
+        } else {
+            coins.thresholds(values, &mut self.thresholds[..number]);
+            coins::toss(&self.thresholds, &mut self.tossed, || rest(rng));
+            coins.count(&self.tossed, &mut self.counts);
         }
         (&self.counts, problem)
     }
 
-    /// Tosses only the coins whose tilt may be between -1 and 1, one for each coordinate; adds to
-    /// `ones` how many coins of each coordinate have the first of [`Randomizer::ends`]. All others
-    /// have the second. For the simulator, which tosses those of a whole batch together.
+    /// Splits a report into its coins whose tilt may be between -1 and 1, one for each coordinate,
+    /// and all others. Gives the counts of the former; adds to `ones` how many of the latter have
+    /// the first of [`Randomizer::ends`], the rest have the second. For the simulator, which tosses
+    /// those of a whole batch together.
     #[cfg(feature = "simulation")]
-    pub fn randomize_between<R: Rng + ?Sized>(
+    pub fn split<R: Rng + ?Sized>(
         &mut self,
         round: &Round,
         context: &[f64],
@@ -81,15 +88,21 @@ impl Randomizer {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
         let number = self.counts.len();
-        let split = ones.iter_mut().zip(&mut self.thresholds).zip(&self.values[..number]);
-        for ((ones, threshold), &value) in split {
+        if self.between.is_empty() {
+            self.between = coins::room_for(number);
+        }
+        let values = &self.values[..number];
+        for ((ones, threshold), &value) in ones.iter_mut().zip(&mut self.between).zip(values) {
             let (before, between) = coins.split(value);
             *ones += u64::from(before);
             *threshold = between;
         }
-        self.tossed[number..self.thresholds.len()].fill(0);
         rng.fill_bytes(&mut self.tossed[..number]);
-        self.toss_singles(rng);
+        self.tossed[number..self.between.len()].fill(0);
+        coins::toss(&self.between, &mut self.tossed, || rest(rng));
+        for (count, &coin) in self.counts.iter_mut().zip(&self.tossed) {
+            *count = u16::from(coin);
+        }
         (&self.counts, problem)
     }
 
@@ -111,12 +124,12 @@ impl Randomizer {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
         let values = &self.values[..self.counts.len()];
-        let mut thresholds = vec![0; values.len()];
-        if coins.bits == 1 {
-            coins.thresholds(values, &mut thresholds);
-        } else {
+        let mut thresholds = vec![0; values.len() * coins.bits as usize];
+        if coins.in_runs() {
             let runs = coins.runs(values).flatten();
             thresholds = runs.flat_map(|run| vec![run.threshold; run.coins]).collect();
+        } else {
+            coins.thresholds(values, &mut thresholds);
         }
         (thresholds, problem)
     }
@@ -129,17 +142,10 @@ impl Randomizer {
                 let coins = Coins::new(round);
                 self.coins = Some((*round, coins));
                 let number = self.counts.len() * round.law.bits as usize;
+                self.thresholds = coins::room_for(if coins.in_runs() { 0 } else { number });
                 self.tossed = vec![0; coins::whole_lanes(number)];
                 coins
             }
-        }
-    }
-
-    /// Counts of coordinates of one coin, whose first bytes and thresholds are there.
-    fn toss_singles<R: Rng + ?Sized>(&mut self, rng: &mut R) {
-        coins::toss(&self.thresholds, &mut self.tossed, || rest(rng));
-        for (count, &coin) in self.counts.iter_mut().zip(&self.tossed) {
-            *count = u16::from(coin);
         }
     }
 

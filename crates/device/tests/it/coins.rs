@@ -156,7 +156,7 @@ proptest! {
         randomizer.randomize(&round, &[x], r, &mut rng);
         let mut same = rng.clone();
         let mut ones = [7; 2];
-        let (counts, _) = randomizer.randomize_between(&round, &[x], r, &mut ones, &mut rng);
+        let (counts, _) = randomizer.split(&round, &[x], r, &mut ones, &mut rng);
         let counts = counts.to_vec();
         let ([high, low], mut between) = (Randomizer::ends(&round), Vec::new());
         let thresholds = both(x, r, bits, FLIPS[flip]);

@@ -4,8 +4,8 @@ use incrowd_shuffler::{Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Binomial, Distribution};
 
-/// Rounds with this many bits toss the equal coins of a batch together. With fewer bits that is not
-/// faster.
+/// Rounds with this many bits toss the equal coins of a batch together. With fewer bits that gains
+/// little, and nothing in small batches.
 const TOGETHER_FROM: u32 = 8;
 
 /// Reports that go straight to the sums of a batch, with the law of single ones.
@@ -37,9 +37,8 @@ impl Bulk {
                 sums.add(self.randomizer.randomize(round, context, reward, &mut self.rng).0);
                 return;
             }
-            let (randomizer, high) = (&mut self.randomizer, &mut self.high);
-            let between = randomizer.randomize_between(round, context, reward, high, &mut self.rng);
-            sums.add(between.0);
+            let (high, rng) = (&mut self.high, &mut self.rng);
+            sums.add(self.randomizer.split(round, context, reward, high, rng).0);
             if sums.is_full() {
                 self.toss(round);
                 sums.add_coins(&self.tossed);
