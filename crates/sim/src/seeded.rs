@@ -6,6 +6,7 @@
 //! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
 
 mod aggregator;
+mod bulk;
 mod guarantee;
 mod linucb;
 mod sblb;
@@ -14,6 +15,7 @@ mod trusted;
 mod untrusted;
 
 pub use aggregator::{Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, Release};
+pub use bulk::Bulk;
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
 pub use sblb::{Devices, Path, Sblb};

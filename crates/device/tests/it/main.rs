@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, linked once.
 
+mod coins;
 mod device;
 mod law;
 mod tape;
