@@ -4,7 +4,7 @@ use std::iter;
 
 use crate::tape::Tape;
 use incrowd_device::Randomizer;
-use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Stage};
+use incrowd_protocol::{Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Stage};
 use proptest::prelude::*;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use rand_core::Rng;
@@ -26,8 +26,9 @@ fn mechanism(bits: u32, flip: (u32, u32)) -> Mechanism {
     MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, law: Law { bits, flip } }],
-        grace: 0,
+        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law { bits, flip } }],
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,

@@ -18,7 +18,8 @@ pub(crate) use curve::Curve;
 use divergence::{Effort, Laws};
 use gaussian::{GaussianBound, Placed};
 use incrowd_protocol::{
-    BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Law, Mechanism, Participations, Stage,
+    BatchSize, Bits, Closes, Delta, Dimension, HonestFraction, Keep, Law, Mechanism,
+    Participations, Stage,
 };
 use libm::exp;
 pub(crate) use several::{Together, prove_any_of};
@@ -77,9 +78,12 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// What a mechanism lets a person change: its rounds close by count, so values only.
-    fn of(_mechanism: &Mechanism) -> Self {
-        Self::Fixed
+    /// What a mechanism lets a person change.
+    fn of(mechanism: &Mechanism) -> Self {
+        match mechanism.closes() {
+            Closes::Count { .. } => Self::Fixed,
+            Closes::Time { .. } => Self::Free,
+        }
     }
 }
 

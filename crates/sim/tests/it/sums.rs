@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use incrowd_device::Device;
 use incrowd_protocol::{
-    FlipProbability, Law, Learner, MechanismConfig, Policy, Stage, TaskConfig, coordinates,
+    Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage, TaskConfig,
+    coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use incrowd_sim::Bulk;
@@ -26,7 +27,8 @@ fn task(size: u32, bits: &[u32], rounds: u32) -> Arc<TaskConfig> {
         dimension: 2,
         context_bound: 1.0,
         schedule: bits.iter().map(stage).collect(),
-        grace: 0,
+        layout: Layout::Shared,
+        closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
