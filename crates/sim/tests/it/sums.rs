@@ -22,7 +22,7 @@ const ALARM: f64 = 1e-12;
 /// One stage for each number of bits.
 fn task(size: u32, bits: &[u32], rounds: u32) -> Arc<TaskConfig> {
     let flip = FlipProbability::new(3, 10).unwrap();
-    let stage = |&bits: &u32| Stage { rounds, size, law: Law { bits, flip } };
+    let stage = |&bits: &u32| Stage { rounds, size, window: None, law: Law { bits, flip } };
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
