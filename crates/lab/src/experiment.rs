@@ -3,6 +3,7 @@
 
 mod algorithm;
 mod baseline;
+mod batches;
 mod cell;
 mod config;
 mod error;

@@ -6,16 +6,20 @@
 //! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
 
 mod aggregator;
+mod factorized;
 mod guarantee;
 mod linucb;
+mod prefix;
 mod sblb;
 mod tree;
 mod trusted;
 mod untrusted;
 
 pub use aggregator::{Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, Release};
+pub use factorized::Factorized;
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
+pub use prefix::{PrefixNoise, PrefixServer};
 pub use sblb::{Devices, Path, Sblb};
 pub use tree::Tree;
 pub use trusted::{Trusted, TrustedServer};

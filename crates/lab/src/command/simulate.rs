@@ -34,7 +34,8 @@ use crate::Output;
 ///
 /// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
-/// privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no
+/// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
+/// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian (no
 /// shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with -tuned: less noise than certified),
 /// random, oracle.
 ///

@@ -25,6 +25,10 @@ pub enum AlgorithmName {
     /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be
     /// trusted with raw data.
     JdpGrowing,
+    /// A trusted server and prefix sums with correlated noise (Denisov et al. 2022), equal leaves.
+    JdpFactorized,
+    /// The same with growing leaves.
+    JdpFactorizedGrowing,
     /// Zheng et al. 2020: everyone adds Gaussian noise.
     LdpGaussian,
     /// Chowdhury, Zhou 2022: shuffled Gaussian reports.
@@ -45,7 +49,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
@@ -53,6 +57,8 @@ impl AlgorithmName {
         Self::LinucbLowswitch,
         Self::JdpTree,
         Self::JdpGrowing,
+        Self::JdpFactorized,
+        Self::JdpFactorizedGrowing,
         Self::LdpGaussian,
         Self::SdpAmp,
         Self::SdpVec,
@@ -73,6 +79,8 @@ impl AlgorithmName {
             Self::LinucbLowswitch => "linucb-lowswitch",
             Self::JdpTree => "jdp-tree",
             Self::JdpGrowing => "jdp-growing",
+            Self::JdpFactorized => "jdp-factorized",
+            Self::JdpFactorizedGrowing => "jdp-factorized-growing",
             Self::LdpGaussian => "ldp-gaussian",
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
@@ -96,8 +104,11 @@ impl AlgorithmName {
 
     /// Whether its batch size can be asked for.
     pub fn has_batches(self) -> bool {
-        self.is_private()
-            && !matches!(self, Self::SblbGrowing | Self::JdpGrowing | Self::LdpGaussian)
+        let own = matches!(
+            self,
+            Self::SblbGrowing | Self::JdpGrowing | Self::JdpFactorizedGrowing | Self::LdpGaussian
+        );
+        self.is_private() && !own
     }
 }
 

@@ -115,6 +115,8 @@ impl Preparation<'_> {
             Name::Sblb | Name::SblbFixed | Name::SblbGrowing => self.sblb(),
             Name::JdpTree
             | Name::JdpGrowing
+            | Name::JdpFactorized
+            | Name::JdpFactorizedGrowing
             | Name::LdpGaussian
             | Name::SdpAmp
             | Name::SdpVec

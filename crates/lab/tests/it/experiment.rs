@@ -9,7 +9,7 @@ use std::{
 use incrowd_lab::experiment::{Event, ExperimentConfig, Finished, run};
 
 const SMALL: &str = r#"
-algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-vec", "sdp-amp-tuned", "linucb-lowswitch", "greedy", "random", "oracle",
+algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-vec", "sdp-amp-tuned", "linucb-lowswitch", "greedy", "random", "oracle",
     { name = "sblb", label = "sampled", sampled = 0.5 }]
 horizons = [1500]
 central_epsilons = [1, 2]
@@ -84,10 +84,19 @@ fn files_do_not_depend_on_threads_or_interruptions() {
 fn guarantees_and_tuning_are_reported_as_they_are() {
     let directory = Scratch::new("guarantees");
     let finished = experiment(SMALL, &directory.0, 2);
-    assert_eq!(finished.summary.len(), 2 * (12 + 9), "9 of 12 algorithms can be tuned");
+    assert_eq!(finished.summary.len(), 2 * (14 + 11), "11 of 14 algorithms can be tuned");
     for row in &finished.summary {
-        let private =
-            ["sblb", "sblb-fixed", "sampled", "jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-vec"];
+        let private = [
+            "sblb",
+            "sblb-fixed",
+            "sampled",
+            "jdp-tree",
+            "jdp-growing",
+            "jdp-factorized",
+            "jdp-factorized-growing",
+            "ldp-gaussian",
+            "sdp-vec",
+        ];
         let name = row.algorithm.as_str();
         assert_eq!(row.certified, private.contains(&name), "{name}");
         let asked = row.setting.central_epsilon.unwrap();
@@ -96,7 +105,9 @@ fn guarantees_and_tuning_are_reported_as_they_are() {
         }
         match name {
             "ldp-gaussian" => assert!(row.epsilon_local_certified.unwrap() <= asked),
-            "jdp-tree" | "jdp-growing" => assert_eq!(row.epsilon_local_certified, None),
+            "jdp-tree" | "jdp-growing" | "jdp-factorized" | "jdp-factorized-growing" => {
+                assert_eq!(row.epsilon_local_certified, None);
+            }
             "sblb" => assert!(row.epsilon_local_certified.unwrap() <= 8.0),
             "sdp-amp-tuned" | "greedy" | "linucb-lowswitch" => {
                 assert_eq!(row.epsilon_central_certified, None);
@@ -234,7 +245,7 @@ fn proof(directory: &Path, algorithm: &str) -> serde_json::Value {
 #[test]
 fn what_runs_has_the_noise_that_is_certified() {
     let text = r#"
-algorithms = ["jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sblb",
+algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sblb",
     { name = "sdp-vec-tuned", noise_scale = 0.5 }, { name = "sdp-amp-tuned", noise_scale = 0.5 }]
 horizons = [4000]
 central_epsilons = [1]
@@ -254,6 +265,16 @@ runs = 1
     let (found, leaves) = std("jdp-tree");
     let nodes = f64::from((leaves as u32).count_ones());
     close(found, number("jdp-tree", "noise_std") * nodes.sqrt(), "tree");
+    for name in ["jdp-factorized", "jdp-factorized-growing"] {
+        let (found, released) = std(name);
+        let (mut f, mut squared) = (1.0, 0.0);
+        for k in 1..=released as u32 {
+            squared += f * f;
+            f *= f64::from(2 * k - 1) / f64::from(2 * k);
+        }
+        close(found, number(name, "noise_std") * f64::sqrt(squared), name);
+        close(released, number(name, "releases"), name);
+    }
     let (found, batches) = std("jdp-growing");
     close(found, number("jdp-growing", "noise_std") * batches.sqrt(), "growing");
     close(std("ldp-gaussian").0, number("ldp-gaussian", "noise_std") * 4000f64.sqrt(), "local");
@@ -396,7 +417,7 @@ fn few_people_are_enough() {
     for horizon in [1, 2, 50, 150] {
         let directory = Scratch::new(&format!("few-{horizon}"));
         let text = format!(
-            "algorithms = ['jdp-tree', 'jdp-growing', 'ldp-gaussian', 'sdp-amp', 'linucb', 'random', 'oracle']\n\
+            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'sdp-amp', 'linucb', 'random', 'oracle']\n\
              horizons = [{horizon}]\ncentral_epsilons = [1]\nruns = 1"
         );
         let finished = experiment(&text, &directory.0, 1);

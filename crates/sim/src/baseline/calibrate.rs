@@ -9,7 +9,8 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, BaselineError, NOISE_RANGE, binomial, check_levels, check_tree, epsilon_central,
+    Baseline, BaselineError, NOISE_RANGE, binomial, check_levels, check_releases, check_tree,
+    epsilon_central,
 };
 
 /// How far above the least possible noise a search may stop, relatively.
@@ -39,6 +40,19 @@ pub fn gaussian_tree(
     let with =
         |noise_std| Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta };
     least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-tree")
+}
+
+/// The factorization with the least noise that is certified for `epsilon_central`.
+pub fn gaussian_factorized(
+    dimension: u32,
+    releases: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, BaselineError> {
+    check(dimension, epsilon_central, delta)?;
+    check_releases(releases)?;
+    let with = |noise_std| Baseline::GaussianFactorized { dimension, releases, noise_std, delta };
+    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-factorized")
 }
 
 /// Batches with the least noise that is certified for `epsilon_central`.

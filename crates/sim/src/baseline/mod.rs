@@ -16,13 +16,16 @@ mod amplified;
 mod binomial;
 mod calibrate;
 mod error;
+mod factorized;
 mod gaussian;
 
 pub use calibrate::{
-    gaussian_batches, gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
-    shuffled_binomial_as_printed, shuffled_gaussian, shuffled_gaussian_as_printed,
+    gaussian_batches, gaussian_factorized, gaussian_tree, gaussian_tree_as_printed, local_gaussian,
+    shuffled_binomial, shuffled_binomial_as_printed, shuffled_gaussian,
+    shuffled_gaussian_as_printed,
 };
 pub use error::BaselineError;
+pub use factorized::{MOST_RELEASES, prefix_variances, square_root_coefficients};
 pub use gaussian::tree_levels;
 use incrowd_privacy::local;
 use incrowd_protocol::{BatchSize, Delta, Dimension, MechanismHash};
@@ -57,6 +60,25 @@ pub enum Baseline {
         /// Leaves, at least 2.
         leaves: u32,
         /// Standard deviation of the noise of a node, for each of the D coordinates.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// A trusted server releases noisy prefix sums over consecutive leaves of public sizes, with
+    /// noise that is correlated from prefix to prefix: prefix t has the noise f_0 z_t + ... +
+    /// f_{t-1} z_1, with independent z and f_k = C(2k, k)/4^k.
+    ///
+    /// # Reference
+    /// Denisov, McMahan, Rush, Smith, Guha Thakurta 2022, *Improved differential privacy for SGD via
+    /// optimal private linear operators on adaptive streams*; the factor is that of Fichtenberger,
+    /// Henzinger, Upadhyay 2023, *Constant matters: fine-grained error bound on differentially
+    /// private continual observation*.
+    GaussianFactorized {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Prefixes that are released (n). The sizes of the leaves do not matter.
+        releases: u32,
+        /// Standard deviation of each z, for each of the D coordinates.
         noise_std: f64,
         /// Delta of the guarantee.
         delta: f64,
@@ -128,6 +150,9 @@ impl Baseline {
             Self::GaussianTree { dimension, leaf_size, leaves, noise_std, delta } => {
                 ("gaussian-tree", vec![dimension, leaf_size, leaves], vec![noise_std, delta])
             }
+            Self::GaussianFactorized { dimension, releases, noise_std, delta } => {
+                ("gaussian-factorized", vec![dimension, releases], vec![noise_std, delta])
+            }
             Self::GaussianBatches { dimension, noise_std, delta } => {
                 ("gaussian-batches", vec![dimension], vec![noise_std, delta])
             }
@@ -152,6 +177,7 @@ impl Baseline {
     pub fn dimension(&self) -> u32 {
         match *self {
             Self::GaussianTree { dimension, .. }
+            | Self::GaussianFactorized { dimension, .. }
             | Self::GaussianBatches { dimension, .. }
             | Self::LocalGaussian { dimension, .. }
             | Self::ShuffledGaussian { dimension, .. }
@@ -163,6 +189,7 @@ impl Baseline {
     pub fn delta(&self) -> f64 {
         match *self {
             Self::GaussianTree { delta, .. }
+            | Self::GaussianFactorized { delta, .. }
             | Self::GaussianBatches { delta, .. }
             | Self::LocalGaussian { delta, .. }
             | Self::ShuffledGaussian { delta, .. }
@@ -170,14 +197,15 @@ impl Baseline {
         }
     }
 
-    /// Standard deviation of the noise of one released sum (a node of the tree, one person's
-    /// report, a batch), for each coordinate of v.
+    /// Standard deviation of the noise of one released sum (a node of the tree, the first prefix of
+    /// a factorization, one person's report, a batch), for each coordinate of v.
     ///
     /// For the binomial this is an upper bound: rounding a person's value at random adds at most
     /// 1/levels^2 to the variance, the coins of a batch add (2/levels)^2 coins batch_size 3/16.
     pub fn noise_std(&self) -> f64 {
         match *self {
             Self::GaussianTree { noise_std, .. }
+            | Self::GaussianFactorized { noise_std, .. }
             | Self::GaussianBatches { noise_std, .. }
             | Self::LocalGaussian { noise_std, .. } => noise_std,
             Self::ShuffledGaussian { batch_size, noise_std, .. } => {
@@ -198,6 +226,10 @@ impl Baseline {
         match *self {
             Self::GaussianTree { leaf_size, leaves, noise_std, .. } => {
                 check_tree(leaf_size, leaves)?;
+                check_noise(noise_std)
+            }
+            Self::GaussianFactorized { releases, noise_std, .. } => {
+                check_releases(releases)?;
                 check_noise(noise_std)
             }
             Self::GaussianBatches { noise_std, .. } | Self::LocalGaussian { noise_std, .. } => {
@@ -229,6 +261,14 @@ fn check_tree(leaf_size: u32, leaves: u32) -> Result<(), BaselineError> {
         return Err(BaselineError::LeafSize(leaf_size));
     }
     if leaves < 2 { Err(BaselineError::Leaves(leaves)) } else { Ok(()) }
+}
+
+fn check_releases(releases: u32) -> Result<(), BaselineError> {
+    if (1..=MOST_RELEASES).contains(&releases) {
+        Ok(())
+    } else {
+        Err(BaselineError::Releases(releases))
+    }
 }
 
 fn check_noise(noise_std: f64) -> Result<(), BaselineError> {
@@ -289,9 +329,9 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError
     baseline.check()?;
     let delta = baseline.delta();
     let (epsilon_local, epsilon_central) = match *baseline {
-        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
-            (None, epsilon_central(baseline)?)
-        }
+        Baseline::GaussianTree { .. }
+        | Baseline::GaussianFactorized { .. }
+        | Baseline::GaussianBatches { .. } => (None, epsilon_central(baseline)?),
         Baseline::LocalGaussian { .. } => {
             let epsilon = epsilon_central(baseline)?;
             (epsilon, epsilon)
@@ -326,6 +366,10 @@ fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
             let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
             Some(gaussian::epsilon_upper(shift, delta))
         }
+        Baseline::GaussianFactorized { releases, noise_std, delta, .. } => {
+            let shift = diameter * factorized::column_norm_upper(releases) / noise_std;
+            Some(gaussian::epsilon_upper(shift, delta))
+        }
         Baseline::GaussianBatches { noise_std, delta, .. }
         | Baseline::LocalGaussian { noise_std, delta, .. } => {
             Some(gaussian::epsilon_upper(diameter / noise_std, delta))
@@ -343,7 +387,9 @@ fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
 
 fn adversary(baseline: &Baseline) -> &'static str {
     match baseline {
-        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
+        Baseline::GaussianTree { .. }
+        | Baseline::GaussianFactorized { .. }
+        | Baseline::GaussianBatches { .. } => {
             "whoever sees every model and everyone else's choices; the server sees all raw data and is trusted"
         }
         Baseline::LocalGaussian { .. } => {

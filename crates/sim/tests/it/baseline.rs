@@ -86,6 +86,87 @@ fn a_tree_is_its_levels() {
     assert_eq!(certify(&tree(1000, 20.0, 1e-6)).unwrap().epsilon_local(), None);
 }
 
+fn factorized(releases: u32, noise_std: f64, delta: f64) -> Baseline {
+    Baseline::GaussianFactorized { dimension: 5, releases, noise_std, delta }
+}
+
+/// f_0 f_t + ... + f_t f_0 = 1: the square of the factor adds up.
+#[test]
+fn the_factor_is_a_square_root() {
+    let f = square_root_coefficients(500);
+    for t in 0..f.len() {
+        let product: f64 = (0..=t).map(|k| f[k] * f[t - k]).sum();
+        assert!((product - 1.0).abs() < 1e-12, "{t}: {product}");
+    }
+    assert_eq!(prefix_variances(4), [1.0, 1.25, 1.390_625, 1.488_281_25]);
+}
+
+/// Squared length of `shift` in the metric of a covariance matrix: Gaussian elimination.
+fn distance(mut covariance: Vec<Vec<f64>>, mut shift: Vec<f64>) -> f64 {
+    let mut squared = 0.0;
+    for i in 0..shift.len() {
+        squared += shift[i] * shift[i] / covariance[i][i];
+        for j in i + 1..shift.len() {
+            let factor = covariance[j][i] / covariance[i][i];
+            shift[j] -= factor * shift[i];
+            for k in i..shift.len() {
+                covariance[j][k] -= factor * covariance[i][k];
+            }
+        }
+    }
+    squared
+}
+
+/// The certificate against the law of the prefixes itself. Someone in leaf s moves the prefixes s,
+/// ..., n by up to sqrt(4.5), and these are Gaussian with the covariance that the simulation is
+/// tested for: the largest distance over s must be the certified one.
+#[test]
+fn a_factorization_is_the_distance_of_its_prefixes() {
+    let noise = 20.0;
+    for releases in [1, 2, 5, 12] {
+        let f = square_root_coefficients(releases);
+        let n = releases as usize;
+        let covariance = |t: usize, s: usize| -> f64 {
+            let (low, high) = (t.min(s), t.max(s));
+            (0..=low).map(|k| noise * noise * f[k] * f[k + high - low]).sum()
+        };
+        let matrix: Vec<Vec<f64>> =
+            (0..n).map(|t| (0..n).map(|s| covariance(t, s)).collect()).collect();
+        let moved = |leaf: usize| -> Vec<f64> {
+            (0..n).map(|t| if t >= leaf { 4.5f64.sqrt() } else { 0.0 }).collect()
+        };
+        let squared = (0..n).map(|leaf| distance(matrix.clone(), moved(leaf)));
+        let largest = squared.fold(0.0, f64::max).sqrt();
+        let same = Baseline::LocalGaussian {
+            dimension: 5,
+            noise_std: 4.5f64.sqrt() / largest,
+            delta: 1e-6,
+        };
+        let found = central(&factorized(releases, noise, 1e-6));
+        assert_above(found, central(&same) * (1.0 - 1e-9), 1e-7, &format!("{releases}"));
+    }
+    assert_eq!(certify(&factorized(9, noise, 1e-6)).unwrap().epsilon_local(), None);
+}
+
+/// Mean and largest standard deviation of 951 prefixes at the same guarantee, in units of the noise
+/// that one release needs: values of an independent script.
+#[test]
+fn a_factorization_has_less_than_half_of_a_trees_noise() {
+    let (epsilon, delta) = (1.0, 1e-6);
+    let one = gaussian_batches(5, epsilon, delta).unwrap().noise_std();
+    let of_prefixes = |noise: f64, shares: &[f64]| {
+        let stds = || shares.iter().map(|share| share.sqrt() * noise / one);
+        (stds().sum::<f64>() / shares.len() as f64, stds().fold(0.0, f64::max))
+    };
+    let noise = gaussian_factorized(5, 951, epsilon, delta).unwrap().noise_std();
+    let (mean, most) = of_prefixes(noise, &prefix_variances(951));
+    assert!((mean - 3.0812).abs() < 1e-3 && (most - 3.2490).abs() < 1e-3, "{mean} {most}");
+    let noise = gaussian_tree(5, 1, 952, epsilon, delta).unwrap().noise_std();
+    let digits: Vec<f64> = (1..952u32).map(|t| f64::from(t.count_ones())).collect();
+    let (mean, most) = of_prefixes(noise, &digits);
+    assert!((mean - 6.8724).abs() < 1e-3 && (most - 9.4868).abs() < 1e-3, "{mean} {most}");
+}
+
 /// The optimum over eps0 of the bound in the proofs, evaluated by an independent script (double
 /// sums over the clones): a certificate is not below it, and the search is not far from it.
 #[test]
@@ -232,6 +313,7 @@ fn calibrated_noise_is_enough_and_not_much_more() {
     for (epsilon, delta) in [(0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-9), (3.0, 1e-5)] {
         let all = [
             gaussian_tree(5, 10, 1000, epsilon, delta),
+            gaussian_factorized(5, 1000, epsilon, delta),
             local_gaussian(5, epsilon, delta),
             shuffled_gaussian(5, 500, epsilon, delta),
             shuffled_binomial(5, 100, epsilon, delta),
@@ -290,6 +372,8 @@ fn a_certificate_is_about_one_mechanism() {
             noise_std: 20.0,
             delta: 1e-6,
         },
+        factorized(10, 20.0, 1e-6),
+        factorized(11, 20.0, 1e-6),
         local(20.0, 1e-6),
         amplified(1, 10, 20.0, 1e-6),
         amplified(1, 11, 20.0, 1e-6),
@@ -348,6 +432,7 @@ fn bad_numbers_are_refused() {
         for refused in [
             gaussian_tree(5, 1, 10, epsilon, 1e-6),
             gaussian_tree_as_printed(5, 1, 10, epsilon, 1e-6),
+            gaussian_factorized(5, 10, epsilon, 1e-6),
             local_gaussian(5, epsilon, 1e-6),
             shuffled_gaussian(5, 10, epsilon, 1e-6),
             shuffled_gaussian_as_printed(5, 10, epsilon, 1e-6),
@@ -361,6 +446,12 @@ fn bad_numbers_are_refused() {
         }
     }
     assert_eq!(certify(&tree(1, 1.0, 1e-6)), Err(BaselineError::Leaves(1)));
+    for releases in [0, MOST_RELEASES + 1] {
+        let refused = Err(BaselineError::Releases(releases));
+        assert_eq!(certify(&factorized(releases, 1.0, 1e-6)).map(|_| ()), refused);
+        assert_eq!(gaussian_factorized(5, releases, 1.0, 1e-6).map(|_| ()), refused);
+    }
+    assert!(central(&factorized(MOST_RELEASES, 1.0, 1e-6)).is_finite());
     assert_eq!(gaussian_tree(5, 0, 10, 1.0, 1e-6), Err(BaselineError::LeafSize(0)));
     assert_eq!(gaussian_tree(0, 1, 10, 1.0, 1e-6), Err(Dimension::new(0).unwrap_err().into()));
     assert_eq!(certify(&amplified(5, 0, 1.0, 1e-6)), Err(BatchSize::new(0).unwrap_err().into()));
