@@ -35,6 +35,8 @@ pub enum AlgorithmName {
     SdpAmp,
     /// Chowdhury, Zhou 2022: shuffled sums with binomial noise.
     SdpVec,
+    /// The same with growing batches, each certified by itself.
+    SdpVecGrowing,
     /// `sdp-amp` with less noise than its guarantee needs.
     SdpAmpTuned,
     /// `sdp-vec` with less noise than its guarantee needs.
@@ -49,7 +51,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
@@ -62,6 +64,7 @@ impl AlgorithmName {
         Self::LdpGaussian,
         Self::SdpAmp,
         Self::SdpVec,
+        Self::SdpVecGrowing,
         Self::SdpAmpTuned,
         Self::SdpVecTuned,
         Self::Greedy,
@@ -84,6 +87,7 @@ impl AlgorithmName {
             Self::LdpGaussian => "ldp-gaussian",
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
+            Self::SdpVecGrowing => "sdp-vec-growing",
             Self::SdpAmpTuned => "sdp-amp-tuned",
             Self::SdpVecTuned => "sdp-vec-tuned",
             Self::Greedy => "greedy",
@@ -106,7 +110,11 @@ impl AlgorithmName {
     pub fn has_batches(self) -> bool {
         let own = matches!(
             self,
-            Self::SblbGrowing | Self::JdpGrowing | Self::JdpFactorizedGrowing | Self::LdpGaussian
+            Self::SblbGrowing
+                | Self::JdpGrowing
+                | Self::JdpFactorizedGrowing
+                | Self::SdpVecGrowing
+                | Self::LdpGaussian
         );
         self.is_private() && !own
     }

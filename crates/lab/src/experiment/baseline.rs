@@ -58,8 +58,8 @@ pub(super) fn start_baseline(
             let aggregator = GaussianAggregator::new(d, vec![batch_size], noise, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
-        Baseline::ShuffledBinomial { batch_size, levels, coins, .. } => {
-            let aggregator = BinomialAggregator::new(d, batch_size, (levels, coins), seed);
+        Baseline::ShuffledBinomial { ref batches, .. } => {
+            let aggregator = BinomialAggregator::new(d, batches.clone(), seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
     }
@@ -129,12 +129,13 @@ impl Preparation<'_> {
                     }
                 })
                 .map(without_sizes),
+            Name::SdpVecGrowing => self.growing_binomial(epsilon),
             _ => self
                 .with_best_batch(SMALLEST_BATCH, |size| {
                     if paper {
                         baseline::shuffled_binomial_as_printed(d, size, epsilon, delta)
                     } else {
-                        baseline::shuffled_binomial(d, size, epsilon, delta)
+                        baseline::shuffled_binomial(d, &[size], epsilon, delta)
                     }
                 })
                 .map(without_sizes),
@@ -156,6 +157,16 @@ impl Preparation<'_> {
         });
         let releases = releases(sizes.len() as u32);
         Ok((baseline::gaussian_factorized(d, releases, epsilon, delta)?, sizes))
+    }
+
+    /// Everyone's coins in growing batches, each certified by itself. Sizes are chosen with the noise
+    /// that the smallest batch needs: at the same epsilon that of a larger one is a little less.
+    fn growing_binomial(&self, epsilon: f64) -> Result<(Baseline, Vec<u32>), BaselineError> {
+        let (d, delta) = (self.setting.dimension, self.delta);
+        let smallest = u64::from(SMALLEST_BATCH).min(self.setting.horizon) as u32;
+        let one = baseline::shuffled_binomial(d, &[smallest], epsilon, delta)?.noise_std();
+        let sizes = self.best_growing(|_| move |released| one * one * released as f64);
+        Ok((baseline::shuffled_binomial(d, &sizes, epsilon, delta)?, Vec::new()))
     }
 
     /// Leaves of `size` people.
@@ -188,9 +199,11 @@ fn less_noise(baseline: Baseline, scale: f64) -> Baseline {
             let noise_std = noise_std * scale;
             Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta }
         }
-        Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
-            let coins = ((f64::from(coins) * scale * scale).round() as u32).max(1);
-            Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta }
+        Baseline::ShuffledBinomial { dimension, mut batches, delta } => {
+            for batch in &mut batches {
+                batch.coins = ((f64::from(batch.coins) * scale * scale).round() as u32).max(1);
+            }
+            Baseline::ShuffledBinomial { dimension, batches, delta }
         }
         other => other,
     }

@@ -120,6 +120,7 @@ impl Preparation<'_> {
             | Name::LdpGaussian
             | Name::SdpAmp
             | Name::SdpVec
+            | Name::SdpVecGrowing
             | Name::SdpAmpTuned
             | Name::SdpVecTuned => self.baseline(),
             Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),

@@ -9,7 +9,7 @@ use std::{
 use incrowd_lab::experiment::{Event, ExperimentConfig, Finished, run};
 
 const SMALL: &str = r#"
-algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-vec", "sdp-amp-tuned", "linucb-lowswitch", "greedy", "random", "oracle",
+algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-vec", "sdp-vec-growing", "sdp-amp-tuned", "linucb-lowswitch", "greedy", "random", "oracle",
     { name = "sblb", label = "sampled", sampled = 0.5 }]
 horizons = [1500]
 central_epsilons = [1, 2]
@@ -84,7 +84,7 @@ fn files_do_not_depend_on_threads_or_interruptions() {
 fn guarantees_and_tuning_are_reported_as_they_are() {
     let directory = Scratch::new("guarantees");
     let finished = experiment(SMALL, &directory.0, 2);
-    assert_eq!(finished.summary.len(), 2 * (14 + 11), "11 of 14 algorithms can be tuned");
+    assert_eq!(finished.summary.len(), 2 * (15 + 12), "12 of 15 algorithms can be tuned");
     for row in &finished.summary {
         let private = [
             "sblb",
@@ -96,6 +96,7 @@ fn guarantees_and_tuning_are_reported_as_they_are() {
             "jdp-factorized-growing",
             "ldp-gaussian",
             "sdp-vec",
+            "sdp-vec-growing",
         ];
         let name = row.algorithm.as_str();
         assert_eq!(row.certified, private.contains(&name), "{name}");
@@ -245,7 +246,7 @@ fn proof(directory: &Path, algorithm: &str) -> serde_json::Value {
 #[test]
 fn what_runs_has_the_noise_that_is_certified() {
     let text = r#"
-algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sblb",
+algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sdp-vec-growing", "sblb",
     { name = "sdp-vec-tuned", noise_scale = 0.5 }, { name = "sdp-amp-tuned", noise_scale = 0.5 }]
 horizons = [4000]
 central_epsilons = [1]
@@ -282,13 +283,24 @@ runs = 1
         let people = std(name).1 * number(name, "batch_size");
         close(std(name).0, number(name, "noise_std") * people.sqrt(), name);
     }
-    for name in ["sdp-vec", "sdp-vec-tuned"] {
-        let people = std(name).1 * number(name, "batch_size");
-        let variance = people * (number(name, "coins") * 3.0 / 16.0 + 0.25);
-        close(std(name).0, 2.0 / number(name, "levels") * variance.sqrt(), name);
+    for name in ["sdp-vec", "sdp-vec-growing", "sdp-vec-tuned"] {
+        let (found, released) = std(name);
+        let planned = mechanism(name)["batches"].as_array().unwrap().clone();
+        let mut variance = 0.0;
+        for i in 0..released as usize {
+            let batch = planned.get(i).or(planned.last()).unwrap();
+            let number = |field: &str| batch[field].as_f64().unwrap();
+            let person = number("coins") * 3.0 / 16.0 + 0.25;
+            variance += number("batch_size") * person * (2.0 / number("levels")).powi(2);
+        }
+        close(found, variance.sqrt(), name);
     }
+    let planned = mechanism("sdp-vec-growing")["batches"].as_array().unwrap().clone();
+    let sizes: Vec<u64> = planned.iter().map(|b| b["batch_size"].as_u64().unwrap()).collect();
+    assert!(sizes.len() > 2 && sizes.is_sorted() && sizes.iter().sum::<u64>() == 4000, "{sizes:?}");
     close(number("sdp-amp-tuned", "noise_std"), 0.5 * number("sdp-amp", "noise_std"), "half");
-    let coins = number("sdp-vec-tuned", "coins") / number("sdp-vec", "coins");
+    let coins = |name: &str| mechanism(name)["batches"][0]["coins"].as_f64().unwrap();
+    let coins = coins("sdp-vec-tuned") / coins("sdp-vec");
     assert!((coins - 0.25).abs() < 0.01, "half the noise is a quarter of the coins: {coins}");
     assert!(proof(&directory.0, "sdp-vec-tuned")["certificate"].is_null());
 }
@@ -417,7 +429,7 @@ fn few_people_are_enough() {
     for horizon in [1, 2, 50, 150] {
         let directory = Scratch::new(&format!("few-{horizon}"));
         let text = format!(
-            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'sdp-amp', 'linucb', 'random', 'oracle']\n\
+            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'sdp-amp', 'sdp-vec-growing', 'linucb', 'random', 'oracle']\n\
              horizons = [{horizon}]\ncentral_epsilons = [1]\nruns = 1"
         );
         let finished = experiment(&text, &directory.0, 1);

@@ -9,8 +9,8 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, BaselineError, NOISE_RANGE, binomial, check_levels, check_releases, check_tree,
-    epsilon_central,
+    Baseline, BaselineError, BinomialBatch, NOISE_RANGE, binomial, certificate::epsilon_central,
+    check_levels, check_releases, check_tree,
 };
 
 /// How far above the least possible noise a search may stop, relatively.
@@ -128,15 +128,32 @@ fn levels(dimension: u32, batch_size: u32) -> Result<u32, BaselineError> {
     check_levels(2 * root.max(dimension).max(4))
 }
 
-/// The shuffled binomial with (to a thousandth) the fewest coins that are certified for
-/// `epsilon_central`, and twice as many levels as Chowdhury and Zhou's g = max(2 sqrt(batch_size),
-/// d, 4), which is how they round (see [`Baseline::ShuffledBinomial`]).
+/// The shuffled binomial with batches of `sizes` people, the last of which is repeated, each with
+/// (to a thousandth) the fewest coins that are certified for `epsilon_central`, and twice as many
+/// levels as Chowdhury and Zhou's g = max(2 sqrt(batch_size), d, 4), which is how they round (see
+/// [`Baseline::ShuffledBinomial`]).
 pub fn shuffled_binomial(
+    dimension: u32,
+    sizes: &[u32],
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, BaselineError> {
+    let mut batches: Vec<BinomialBatch> = Vec::with_capacity(sizes.len());
+    for &size in sizes {
+        let same = batches.iter().find(|batch| batch.batch_size == size).copied();
+        let least = || least_coins(dimension, size, epsilon_central, delta);
+        batches.push(same.map_or_else(least, Ok)?);
+    }
+    checked(Baseline::ShuffledBinomial { dimension, batches, delta })
+}
+
+/// A batch with (to a thousandth) the fewest coins that are certified.
+fn least_coins(
     dimension: u32,
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, BaselineError> {
+) -> Result<BinomialBatch, BaselineError> {
     BatchSize::new(u64::from(batch_size))?;
     let d = Dimension::new(dimension)?;
     // The binomial is nearly a Gaussian: start from the noise that one needs.
@@ -179,7 +196,7 @@ pub fn shuffled_binomial(
         (enough - few > 1 + enough / 1000).then(|| few + (enough - few) / 2)
     };
     let coins = bisect(Ends { holds: enough, fails: few }, middle, is_enough).holds as u32;
-    Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta })
+    Ok(BinomialBatch { batch_size, levels, coins })
 }
 
 /// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4
@@ -251,13 +268,8 @@ pub fn shuffled_binomial_as_printed(
     if coins.is_nan() || coins > f64::from(u32::MAX) {
         return Err(BaselineError::Coins(coins));
     }
-    checked(Baseline::ShuffledBinomial {
-        dimension,
-        batch_size,
-        levels,
-        coins: coins as u32,
-        delta,
-    })
+    let batches = vec![BinomialBatch { batch_size, levels, coins: coins as u32 }];
+    checked(Baseline::ShuffledBinomial { dimension, batches, delta })
 }
 
 fn checked(baseline: Baseline) -> Result<Baseline, BaselineError> {

@@ -18,6 +18,9 @@ pub enum BaselineError {
     /// Nothing is released, or too much to draw its noise.
     #[error("releases is {0}, must be from 1 to 16384")]
     Releases(u32),
+    /// A schedule without batches.
+    #[error("batches is empty, must have at least one")]
+    NoBatches,
     /// The steps of fixed-point rounding are out of range.
     #[error("levels is {0}, must be from 1 to 100000")]
     Levels(u32),

@@ -19,7 +19,8 @@ fn amplified(dimension: u32, batch_size: u32, noise_std: f64, delta: f64) -> Bas
 }
 
 fn binomial(dimension: u32, batch_size: u32, levels: u32, coins: u32, delta: f64) -> Baseline {
-    Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta }
+    let batches = vec![BinomialBatch { batch_size, levels, coins }];
+    Baseline::ShuffledBinomial { dimension, batches, delta }
 }
 
 fn tree(leaves: u32, noise_std: f64, delta: f64) -> Baseline {
@@ -308,6 +309,47 @@ fn too_few_coins_prove_nothing() {
     }
 }
 
+/// A person is in one batch: the certificate is that of the worst one, in any order, and proves
+/// nothing if one of them does not.
+#[test]
+fn growing_batches_are_certified_one_by_one() {
+    let (small, large) = (binomial(3, 50, 30, 400, 1e-6), binomial(3, 500, 90, 200, 1e-6));
+    let together = |first: &Baseline, second: &Baseline| {
+        let batches = |baseline: &Baseline| match baseline {
+            Baseline::ShuffledBinomial { batches, .. } => batches.clone(),
+            other => panic!("{other:?}"),
+        };
+        let batches = [batches(first), batches(second)].concat();
+        certify(&Baseline::ShuffledBinomial { dimension: 3, batches, delta: 1e-6 }).unwrap()
+    };
+    let worst = central(&small).max(central(&large));
+    assert!((central(&small) - central(&large)).abs() > 0.01);
+    for certificate in [together(&small, &large), together(&large, &small)] {
+        assert_eq!(certificate.epsilon_central(), Some(worst));
+        let local = |baseline| certify(baseline).unwrap().epsilon_local();
+        let expected = local(&small).zip(local(&large)).map(|(a, b): (f64, f64)| a.max(b));
+        assert_eq!(certificate.epsilon_local(), expected);
+    }
+    let nothing = binomial(3, 2, 40, 1, 1e-6);
+    assert_eq!(together(&small, &nothing).epsilon_central(), None);
+    assert_eq!(together(&nothing, &small).epsilon_central(), None);
+    let none = Baseline::ShuffledBinomial { dimension: 3, batches: Vec::new(), delta: 1e-6 };
+    assert_eq!(certify(&none), Err(BaselineError::NoBatches));
+    assert_eq!(shuffled_binomial(3, &[], 1.0, 1e-6), Err(BaselineError::NoBatches));
+
+    let sizes = [100, 200, 400, 800, 800];
+    let growing = shuffled_binomial(3, &sizes, 1.0, 1e-6).unwrap();
+    let found = central(&growing);
+    assert!(found <= 1.0 && found > 0.98, "{found}");
+    let Baseline::ShuffledBinomial { batches, .. } = &growing else { panic!("{growing:?}") };
+    assert!(batches.iter().map(|batch| batch.batch_size).eq(sizes));
+    // At the same epsilon the noise of a sum hardly depends on the size of its batch.
+    let stds: Vec<f64> = batches.iter().map(|batch| batch.variance().sqrt()).collect();
+    let least = stds.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(stds.iter().all(|std| std / least < 1.1), "{stds:?}");
+    assert!((growing.noise_std() / stds[0] - 1.0).abs() < 0.1);
+}
+
 #[test]
 fn calibrated_noise_is_enough_and_not_much_more() {
     for (epsilon, delta) in [(0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-9), (3.0, 1e-5)] {
@@ -316,8 +358,8 @@ fn calibrated_noise_is_enough_and_not_much_more() {
             gaussian_factorized(5, 1000, epsilon, delta),
             local_gaussian(5, epsilon, delta),
             shuffled_gaussian(5, 500, epsilon, delta),
-            shuffled_binomial(5, 100, epsilon, delta),
-            shuffled_binomial(1, 20, epsilon, delta),
+            shuffled_binomial(5, &[100], epsilon, delta),
+            shuffled_binomial(1, &[20], epsilon, delta),
         ];
         for baseline in all {
             let baseline = baseline.unwrap();
@@ -331,7 +373,7 @@ fn calibrated_noise_is_enough_and_not_much_more() {
     let Baseline::ShuffledGaussian { noise_std, .. } = shuffled else { panic!() };
     assert!(noise_std < one.noise_std() / 2.0 && shuffled.noise_std() > one.noise_std());
     // Everyone's coins together are nearly a Gaussian of the trusted server's size.
-    let together = shuffled_binomial(5, 2000, 1.0, 1e-6).unwrap().noise_std();
+    let together = shuffled_binomial(5, &[2000], 1.0, 1e-6).unwrap().noise_std();
     assert!(together > one.noise_std() && together < 1.2 * one.noise_std(), "{together}");
 }
 
@@ -380,6 +422,11 @@ fn a_certificate_is_about_one_mechanism() {
         binomial(1, 10, 4, 100, 1e-3),
         binomial(1, 10, 4, 101, 1e-3),
         binomial(1, 10, 5, 100, 1e-3),
+        Baseline::ShuffledBinomial {
+            dimension: 1,
+            batches: vec![BinomialBatch { batch_size: 10, levels: 4, coins: 100 }; 2],
+            delta: 1e-3,
+        },
     ];
     let hashes: std::collections::BTreeSet<String> =
         all.iter().map(|baseline| baseline.hash().to_string()).collect();
@@ -424,7 +471,7 @@ fn bad_numbers_are_refused() {
             Err(BaselineError::Unit(UnitError { name: "delta", .. }))
         ));
         assert!(matches!(
-            shuffled_binomial(5, 10, 1.0, delta),
+            shuffled_binomial(5, &[10], 1.0, delta),
             Err(BaselineError::Unit(UnitError { name: "delta", .. }))
         ));
     }
@@ -436,7 +483,7 @@ fn bad_numbers_are_refused() {
             local_gaussian(5, epsilon, 1e-6),
             shuffled_gaussian(5, 10, epsilon, 1e-6),
             shuffled_gaussian_as_printed(5, 10, epsilon, 1e-6),
-            shuffled_binomial(5, 10, epsilon, 1e-6),
+            shuffled_binomial(5, &[10], epsilon, 1e-6),
             shuffled_binomial_as_printed(5, 10, epsilon, 1e-6),
         ] {
             assert!(
@@ -456,15 +503,15 @@ fn bad_numbers_are_refused() {
     assert_eq!(gaussian_tree(0, 1, 10, 1.0, 1e-6), Err(Dimension::new(0).unwrap_err().into()));
     assert_eq!(certify(&amplified(5, 0, 1.0, 1e-6)), Err(BatchSize::new(0).unwrap_err().into()));
     assert_eq!(shuffled_gaussian(5, 0, 1.0, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
-    assert_eq!(shuffled_binomial(5, 0, 1.0, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
+    assert_eq!(shuffled_binomial(5, &[0], 1.0, 1e-6), Err(BatchSize::new(0).unwrap_err().into()));
     assert_eq!(certify(&binomial(5, 5, 0, 5, 1e-6)), Err(BaselineError::Levels(0)));
     assert_eq!(certify(&binomial(5, 5, 100_001, 5, 1e-6)), Err(BaselineError::Levels(100_001)));
     assert_eq!(certify(&binomial(5, 5, 4, 0, 1e-6)), Err(BaselineError::Coins(0.0)));
     assert!(matches!(
-        shuffled_binomial(5, 10_000, 1e-3, 1e-6),
+        shuffled_binomial(5, &[10_000], 1e-3, 1e-6),
         Err(BaselineError::EpsilonCentralTooSmall { .. })
     ));
-    assert!(matches!(shuffled_binomial(5, u32::MAX, 1.0, 1e-6), Err(BaselineError::Levels(_))));
+    assert!(matches!(shuffled_binomial(5, &[u32::MAX], 1.0, 1e-6), Err(BaselineError::Levels(_))));
     // Extremes that are allowed.
     assert!(central(&local(1e-3, 1e-300)).is_finite());
     assert!(central(&local(1e12, 0.5)) >= 0.0);
