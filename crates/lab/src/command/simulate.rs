@@ -36,8 +36,7 @@ use crate::Output;
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
 /// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
 /// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian (no
-/// shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms; with -tuned: less noise than certified),
-/// random, oracle.
+/// shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms), random, oracle.
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate

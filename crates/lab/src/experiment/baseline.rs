@@ -17,8 +17,6 @@ use incrowd_sim::{
 const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]";
 /// People between two models where nothing else sets it.
 const LOCAL_INTERVAL: u32 = 100;
-/// Noise of a tuned variant, as a share of what its guarantee needs.
-const TUNED_NOISE: f64 = 0.1;
 
 /// A run of a baseline's mechanism, with batches of these sizes where it has none of its own.
 pub(super) fn start_baseline(
@@ -68,18 +66,9 @@ pub(super) fn start_baseline(
 impl Preparation<'_> {
     /// A baseline: the least certified noise, and the batches with the least predicted regret.
     pub fn baseline(&self) -> Result<Prepared, ExperimentError> {
-        use AlgorithmName as Name;
-        let (certified, sizes) = self.mechanism()?;
-        let certificate = baseline::certify(&certified).map_err(|error| self.privacy(error))?;
-        let tuned = matches!(self.algorithm.name, Name::SdpAmpTuned | Name::SdpVecTuned);
-        let running = if tuned {
-            less_noise(certified, self.algorithm.noise_scale.unwrap_or(TUNED_NOISE))
-        } else {
-            certified
-        };
-        // The certificate is not of a tuned variant, which promises nothing.
+        let (running, sizes) = self.mechanism()?;
+        let certificate = baseline::certify(&running).map_err(|error| self.privacy(error))?;
         let guarantee = Guarantee::of_baseline(&running, &certificate);
-        let certificate = guarantee.is_certified().then_some(certificate);
         let value =
             json!({ "mechanism": running, "batch_sizes": sizes, "certificate": certificate });
         Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
@@ -120,7 +109,7 @@ impl Preparation<'_> {
                 .map(|(baseline, size)| (baseline, vec![size]))
             }
             Name::JdpFactorizedGrowing => self.growing_factorized(epsilon),
-            Name::SdpAmp | Name::SdpAmpTuned => self
+            Name::SdpAmp => self
                 .with_best_batch(SMALLEST_BATCH, |size| {
                     if paper {
                         baseline::shuffled_gaussian_as_printed(d, size, epsilon, delta)
@@ -191,20 +180,4 @@ impl Preparation<'_> {
 /// Prefixes of so many leaves: nobody comes after the last.
 fn releases(leaves: u32) -> u32 {
     leaves.saturating_sub(1).max(1)
-}
-
-fn less_noise(baseline: Baseline, scale: f64) -> Baseline {
-    match baseline {
-        Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta } => {
-            let noise_std = noise_std * scale;
-            Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta }
-        }
-        Baseline::ShuffledBinomial { dimension, mut batches, delta } => {
-            for batch in &mut batches {
-                batch.coins = ((f64::from(batch.coins) * scale * scale).round() as u32).max(1);
-            }
-            Baseline::ShuffledBinomial { dimension, batches, delta }
-        }
-        other => other,
-    }
 }

@@ -120,9 +120,7 @@ impl Preparation<'_> {
             | Name::LdpGaussian
             | Name::SdpAmp
             | Name::SdpVec
-            | Name::SdpVecGrowing
-            | Name::SdpAmpTuned
-            | Name::SdpVecTuned => self.baseline(),
+            | Name::SdpVecGrowing => self.baseline(),
             Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
             Name::LinucbLowswitch => Ok(self.without_privacy(true)),
             Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),

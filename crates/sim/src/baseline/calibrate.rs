@@ -9,14 +9,12 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, BaselineError, BinomialBatch, NOISE_RANGE, binomial, certificate::epsilon_central,
-    check_levels, check_releases, check_tree,
+    Baseline, BaselineError, BinomialBatch, NOISE_RANGE, binomial, certificate::shift_upper,
+    check_levels, check_releases, check_tree, gaussian,
 };
 
-/// How far above the least possible noise a search may stop, relatively.
-const TOLERANCE: f64 = 1e-3;
-/// The same for a single Gaussian, whose certificate takes no time.
-const GAUSSIAN_TOLERANCE: f64 = 1e-6;
+/// How far above the least possible Gaussian noise a search may stop, relatively.
+const TOLERANCE: f64 = 1e-6;
 
 fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), BaselineError> {
     Dimension::new(dimension)?;
@@ -39,7 +37,7 @@ pub fn gaussian_tree(
     check_tree(leaf_size, leaves)?;
     let with =
         |noise_std| Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-tree")
+    least_noise(with, epsilon_central, "gaussian-tree")
 }
 
 /// The factorization with the least noise that is certified for `epsilon_central`.
@@ -52,7 +50,7 @@ pub fn gaussian_factorized(
     check(dimension, epsilon_central, delta)?;
     check_releases(releases)?;
     let with = |noise_std| Baseline::GaussianFactorized { dimension, releases, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-factorized")
+    least_noise(with, epsilon_central, "gaussian-factorized")
 }
 
 /// Batches with the least noise that is certified for `epsilon_central`.
@@ -63,7 +61,7 @@ pub fn gaussian_batches(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     let with = |noise_std| Baseline::GaussianBatches { dimension, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-batches")
+    least_noise(with, epsilon_central, "gaussian-batches")
 }
 
 /// The local Gaussian with the least noise that is certified for `epsilon_local`.
@@ -74,42 +72,35 @@ pub fn local_gaussian(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_local, delta)?;
     let with = |noise_std| Baseline::LocalGaussian { dimension, noise_std, delta };
-    least_noise(with, epsilon_local, NOISE_RANGE, GAUSSIAN_TOLERANCE, "local-gaussian")
+    least_noise(with, epsilon_local, "local-gaussian")
 }
 
-/// The shuffled Gaussian with (to a thousandth) the least noise that is certified for
-/// `epsilon_central`.
-///
-/// For epsilons above about 2 the certified value can be well below the one asked for: with a
-/// little less noise there are too few clones, and the bound jumps to that of one report.
+/// The shuffled Gaussian with the least noise that is certified for `epsilon_central`.
 pub fn shuffled_gaussian(
     dimension: u32,
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
+    check(dimension, epsilon_central, delta)?;
     BatchSize::new(u64::from(batch_size))?;
-    let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
-    // What is enough for one report is enough for a batch; the sum of a batch, which is released
-    // too, needs as much noise as one report.
-    let least = (alone / sqrt(f64::from(batch_size))).max(NOISE_RANGE.0);
-    let range = (least.min(alone), alone);
-    least_noise(with, epsilon_central, range, TOLERANCE, "shuffled-gaussian")
+    least_noise(with, epsilon_central, "shuffled-gaussian")
 }
 
-/// The least noise in a range, to a tolerance, that is certified for `epsilon`: bisection of its
+/// The least Gaussian noise, to a millionth, that is certified for `epsilon`: bisection of its
 /// logarithm.
 fn least_noise(
     with: impl Fn(f64) -> Baseline,
     epsilon: f64,
-    (low, high): (f64, f64),
-    tolerance: f64,
     baseline: &'static str,
 ) -> Result<Baseline, BaselineError> {
     let enough = |noise: f64| -> Result<bool, BaselineError> {
-        Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon))
+        let baseline = with(noise);
+        let found = |shift| gaussian::epsilon_upper(shift, baseline.delta());
+        Ok(shift_upper(&baseline)?.is_some_and(|shift| found(shift) <= epsilon))
     };
+    let (low, high) = NOISE_RANGE;
     if enough(low)? {
         return Ok(with(low));
     }
@@ -118,7 +109,7 @@ fn least_noise(
         return Err(BaselineError::EpsilonCentralTooSmall { epsilon, baseline, most });
     }
     let ends = Ends { holds: high, fails: low };
-    Ok(with(try_bisect(ends, geometric(tolerance), enough)?.holds))
+    Ok(with(try_bisect(ends, geometric(TOLERANCE), enough)?.holds))
 }
 
 /// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so
@@ -228,9 +219,9 @@ pub fn gaussian_tree_as_printed(
 /// B/delta) ln(2/delta))/(eps sqrt(B)).
 ///
 /// # Reference
-/// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5
-/// B/delta))/(eps sqrt(B)), which agrees in form; the factor 4 sqrt(2 ln(2/delta)) was not compared
-/// with the printed page.
+/// Chowdhury, Zhou 2022, the theorem on SDP-Amp, which is about the multiset of reports. From
+/// memory: their published code has sqrt(ln(2.5 B/delta))/(eps sqrt(B)), which agrees in form; the
+/// factor 4 sqrt(2 ln(2/delta)) was not compared with the printed page.
 pub fn shuffled_gaussian_as_printed(
     dimension: u32,
     batch_size: u32,

@@ -1,11 +1,11 @@
 //! What is proved about a baseline's mechanism.
 
 use incrowd_privacy::local;
-use incrowd_protocol::{BatchSize, Dimension, MechanismHash};
+use incrowd_protocol::{Dimension, MechanismHash};
 use libm::sqrt;
 use serde::Serialize;
 
-use super::{Baseline, BaselineError, BinomialBatch, amplified, factorized, gaussian, tree_levels};
+use super::{Baseline, BaselineError, BinomialBatch, factorized, gaussian, tree_levels};
 
 /// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the
 /// hash of the mechanism it is about.
@@ -55,17 +55,16 @@ impl BaselineCertificate {
 pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError> {
     baseline.check()?;
     let delta = baseline.delta();
+    let of_shift = |shift: f64| gaussian::epsilon_upper(shift, delta);
+    let released = shift_upper(baseline)?.map(of_shift);
     let (epsilon_local, epsilon_central) = match *baseline {
         Baseline::GaussianTree { .. }
         | Baseline::GaussianFactorized { .. }
-        | Baseline::GaussianBatches { .. } => (None, epsilon_central(baseline)?),
-        Baseline::LocalGaussian { .. } => {
-            let epsilon = epsilon_central(baseline)?;
-            (epsilon, epsilon)
-        }
+        | Baseline::GaussianBatches { .. } => (None, released),
+        Baseline::LocalGaussian { .. } => (released, released),
         Baseline::ShuffledGaussian { dimension, noise_std, .. } => {
-            let local = Baseline::LocalGaussian { dimension, noise_std, delta };
-            (epsilon_central(&local)?, epsilon_central(baseline)?)
+            let report = Baseline::LocalGaussian { dimension, noise_std, delta };
+            (shift_upper(&report)?.map(of_shift), released)
         }
         Baseline::ShuffledBinomial { dimension, ref batches, .. } => {
             let d = Dimension::new(dimension)?;
@@ -83,27 +82,20 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError
     })
 }
 
-/// Epsilon of all that a mechanism with checked numbers and Gaussian noise releases.
-pub(super) fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
-    let dimension = Dimension::new(baseline.dimension())?;
-    let diameter = local::exact_diameter_2(dimension);
+/// At most by how many standard deviations one person moves all that is released, where the noise
+/// is Gaussian and the numbers are checked.
+pub(super) fn shift_upper(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
+    let diameter = local::exact_diameter_2(Dimension::new(baseline.dimension())?);
     Ok(match *baseline {
-        Baseline::GaussianTree { leaves, noise_std, delta, .. } => {
-            let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
-            Some(gaussian::epsilon_upper(shift, delta))
+        Baseline::GaussianTree { leaves, noise_std, .. } => {
+            Some(diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std)
         }
-        Baseline::GaussianFactorized { releases, noise_std, delta, .. } => {
-            let shift = diameter * factorized::column_norm_upper(releases) / noise_std;
-            Some(gaussian::epsilon_upper(shift, delta))
+        Baseline::GaussianFactorized { releases, noise_std, .. } => {
+            Some(diameter * factorized::column_norm_upper(releases) / noise_std)
         }
-        Baseline::GaussianBatches { noise_std, delta, .. }
-        | Baseline::LocalGaussian { noise_std, delta, .. } => {
-            Some(gaussian::epsilon_upper(diameter / noise_std, delta))
-        }
-        Baseline::ShuffledGaussian { batch_size, noise_std, delta, .. } => {
-            let shift = diameter / noise_std;
-            Some(amplified::epsilon_upper(shift, BatchSize::new(u64::from(batch_size))?, delta)?)
-        }
+        Baseline::GaussianBatches { .. }
+        | Baseline::LocalGaussian { .. }
+        | Baseline::ShuffledGaussian { .. } => Some(diameter / baseline.noise_std()),
         Baseline::ShuffledBinomial { .. } => None,
     })
 }
@@ -129,10 +121,7 @@ fn adversary(baseline: &Baseline) -> &'static str {
         Baseline::LocalGaussian { .. } => {
             "whoever sees every report and who sent it; only the person's own device is trusted"
         }
-        Baseline::ShuffledGaussian { .. } => {
-            "whoever sees the reports of a batch without their senders; the shuffler and all other devices of the batch are trusted"
-        }
-        Baseline::ShuffledBinomial { .. } => {
+        Baseline::ShuffledGaussian { .. } | Baseline::ShuffledBinomial { .. } => {
             "whoever sees the sums of a batch; the shuffler and all other devices of the batch are trusted, since the noise is made by everyone together"
         }
     }

@@ -12,7 +12,6 @@
 //! the last digits of a release (Mironov 2012, *On significance of the least significant bits for
 //! differential privacy*). The binomial mechanism is about integers and does not have this gap.
 
-mod amplified;
 mod binomial;
 mod calibrate;
 mod certificate;
@@ -151,7 +150,7 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// The same reports behind a shuffler, which shows the multiset of a batch.
+    /// The same reports behind a shuffler that releases the sum of a batch, as ours does.
     ///
     /// # Reference
     /// Chowdhury, Zhou 2022, *Shuffle private linear contextual bandits*, SDP-Amp.
