@@ -8,6 +8,7 @@ mod cell;
 mod config;
 mod error;
 mod manifest;
+mod plans;
 mod prepare;
 mod range;
 mod runner;

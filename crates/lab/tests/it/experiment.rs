@@ -77,7 +77,8 @@ fn files_do_not_depend_on_threads_or_interruptions() {
     let again = experiment(SMALL, &two.0, 2);
     assert_eq!(again.ran, cells.len().div_ceil(2) + 2);
     assert_eq!(files(&one.0), files(&two.0));
-    assert_eq!(experiment(SMALL, &two.0, 1).ran, 0, "a finished run is not run again");
+    let again = experiment(SMALL, &two.0, 1);
+    assert_eq!((again.planned, again.ran), (0, 0), "a finished run is not run again");
 }
 
 #[test]
@@ -138,14 +139,14 @@ fn progress_adds_up() {
     )
     .unwrap();
     let experiment = config.check(Path::new(".")).unwrap();
-    let report = |event| match event {
+    let report = |event: Event<'_>| match event {
         Event::Tuning(people) | Event::Running(people) => {
             promised.fetch_add(people, Ordering::Relaxed);
         }
         Event::Served(people) => {
             served.fetch_add(people, Ordering::Relaxed);
         }
-        Event::Preparing(_) => {}
+        Event::Preparing(_) | Event::Planning(_) | Event::Planned(_) => {}
     };
     run(&experiment, &directory.0, None, "test", &report).unwrap();
     assert_eq!(promised.load(Ordering::Relaxed), served.load(Ordering::Relaxed));
@@ -382,6 +383,106 @@ fn old_runs_are_not_taken_for_new_ones() {
         }
     }
     assert_eq!(ran(config()), 1, "the tree's run is of another mechanism now");
+}
+
+/// A plan file's name and content.
+fn plans(directory: &Path) -> Vec<(PathBuf, serde_json::Value)> {
+    let read = |path: PathBuf| {
+        let value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        (path, value)
+    };
+    fs::read_dir(directory.join("plans")).unwrap().map(|e| read(e.unwrap().path())).collect()
+}
+
+/// Changes every plan file of the directory; the checksum is made right again.
+fn forge(directory: &Path, change: impl Fn(&mut serde_json::Value)) {
+    use sha2::{Digest, Sha256};
+    for (path, mut value) in plans(directory) {
+        change(&mut value);
+        let text = format!("{}\n{}", value["identity"], value["plan"]);
+        value["checksum"] = hex::encode(Sha256::digest(text)).into();
+        fs::write(path, value.to_string()).unwrap();
+    }
+}
+
+/// Plans and certificates are found again, and give the same files. What another program wrote,
+/// what is torn or changed, and a certificate of another mechanism are not believed.
+#[test]
+fn a_plan_is_found_only_if_it_is_the_same() {
+    let text = "algorithms = ['jdp-tree', 'sdp-vec-growing', 'sblb', 'linucb']\nhorizons = [1000]\n\
+                dimensions = [3]\ncentral_epsilons = [2]\nlocal_epsilons = ['unlimited']\nruns = 1";
+    let directory = Scratch::new("plans");
+    let again = || experiment(text, &directory.0, 2).planned;
+    assert_eq!(experiment(text, &directory.0, 2).planned, 4);
+    let written = files(&directory.0);
+    let kept = plans(&directory.0);
+    assert_eq!((kept.len(), again()), (4, 0));
+    assert_eq!(files(&directory.0), written);
+
+    // Changed, but not its checksum; torn; empty; gone.
+    for (path, mut value) in plans(&directory.0) {
+        value["plan"]["guarantee"]["epsilon_central"] = 1e-3.into();
+        fs::write(path, value.to_string()).unwrap();
+    }
+    assert_eq!((again(), again()), (4, 0));
+    for (i, (path, value)) in plans(&directory.0).into_iter().enumerate() {
+        match i {
+            0 => fs::write(path, &value.to_string()[..100]).unwrap(),
+            1 => fs::write(path, "").unwrap(),
+            2 => fs::remove_file(path).unwrap(),
+            _ => {}
+        }
+    }
+    assert_eq!((again(), again()), (3, 0));
+
+    // Of another program, or for another request, under the right name.
+    forge(&directory.0, |file| file["identity"]["program"] = "0".repeat(64).into());
+    assert_eq!((again(), again()), (4, 0));
+    forge(&directory.0, |file| file["identity"]["cell"]["delta"] = 1e-5.into());
+    assert_eq!((again(), again()), (4, 0));
+
+    // Less noise under the same certificate.
+    forge(&directory.0, |file| {
+        if let Some(noise) = file.pointer_mut("/plan/kind/Baseline/0/noise_std") {
+            *noise = (noise.as_f64().unwrap() / 2.0).into();
+        }
+    });
+    assert_eq!((again(), again()), (1, 0));
+    assert_eq!(files(&directory.0), written);
+}
+
+#[test]
+fn planning_is_told() {
+    use std::sync::Mutex;
+    let directory = Scratch::new("planning");
+    let text =
+        "algorithms = ['jdp-tree', 'random']\nhorizons = [500]\ncentral_epsilons = [1]\nruns = 1";
+    let told = || {
+        let config: ExperimentConfig = toml::from_str(text).unwrap();
+        let all = Mutex::new(Vec::new());
+        let report = |event: Event<'_>| match event {
+            Event::Preparing(_) | Event::Planning(_) | Event::Planned(_) => {
+                all.lock().unwrap().push(format!("{event:?}"));
+            }
+            _ => {}
+        };
+        let experiment = config.check(Path::new(".")).unwrap();
+        run(&experiment, &directory.0, Some(1), "test", &report).unwrap();
+        let mut all = all.into_inner().unwrap();
+        all.sort();
+        all
+    };
+    assert_eq!(
+        told(),
+        [
+            "Planned(\"jdp-tree (d = 5, T = 500, epsilon 1)\")",
+            "Planned(\"random (d = 5, T = 500, epsilon 1)\")",
+            "Planning(\"jdp-tree (d = 5, T = 500, epsilon 1)\")",
+            "Planning(\"random (d = 5, T = 500, epsilon 1)\")",
+            "Preparing(2)",
+        ]
+    );
+    assert!(told().is_empty(), "nothing is planned again");
 }
 
 #[test]

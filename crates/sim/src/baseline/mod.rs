@@ -30,7 +30,7 @@ pub use factorized::{MOST_RELEASES, prefix_variances, square_root_coefficients};
 pub use gaussian::tree_levels;
 use incrowd_protocol::{BatchSize, Delta, Dimension, MechanismHash};
 use libm::sqrt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::iter;
 
 /// Most steps of fixed-point rounding.
@@ -39,7 +39,7 @@ const MOST_LEVELS: u32 = 100_000;
 const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
 
 /// One batch of the shuffled binomial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinomialBatch {
     /// People in the batch, all with honest devices: everybody's coins count.
     pub batch_size: u32,
@@ -83,7 +83,7 @@ impl BinomialBatch {
 
 /// What a baseline adds to people's data. The numbers are not checked here: [`certify`] refuses
 /// what makes no sense.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Baseline {
     /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy
