@@ -2,5 +2,6 @@
 
 mod device;
 mod law;
+mod pads;
 mod tape;
 mod vectors;
