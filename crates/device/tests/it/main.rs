@@ -3,5 +3,6 @@
 mod coins;
 mod device;
 mod law;
+mod pads;
 mod tape;
 mod vectors;
