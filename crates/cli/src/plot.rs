@@ -55,8 +55,9 @@ fn curves(plan: &Plan) -> Result<Curves, Box<dyn Error>> {
         let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
         let (mut ours, mut papers) = (Line::new(), Line::new());
         for &size in &sizes {
-            let others = honest_others(BatchSize::new(size)?, h);
-            let setting = Setting { dimension, bits, keep, others, participations: k, delta };
+            let of = BatchSize::new(size)?;
+            let all = Setting::new(dimension, bits, keep, of, delta);
+            let setting = Setting { others: honest_others(of, h), participations: k, ..all };
             ours.push((size as f64, certify(&setting)?.epsilon));
             // Where its condition fails the paper says nothing.
             if let Ok(value) = proposition_3(randomizer, size, delta.get()) {

@@ -1,5 +1,5 @@
 //! One batch against two Gaussians: every release is at least as private as a Gaussian that moves
-//! by mu. Proof: `docs/privacy-proofs.md`, section 4.
+//! by mu. Proof: `docs/privacy-proofs.md`, section 9.
 //!
 //! A coin whose tilt moves by x moves every quantile of its sum, on the scale of a Gaussian, by at
 //! most theta x; the m coins of one value move by m |v - v'| together.
@@ -88,6 +88,13 @@ pub(super) fn with_share(
         mu = mu.max(of_one(setting, placed, spent, Others::Worst)?);
     }
     Some(GaussianBound { mu, spent })
+}
+
+/// mu of one of k releases, all of which together spend so much of a delta.
+pub(super) fn of_one_release(setting: &Setting, spent: f64) -> Option<f64> {
+    let k = f64::from(setting.participations.get());
+    let mu = of_one(setting, Placed::Apart, spent, Others::Worst)?;
+    Some(Upper::of(mu / sqrt(k)).value())
 }
 
 /// The same with the others unanimous, which is not proved to be the worst: a guess.
