@@ -26,7 +26,16 @@ fn number(value: &Value, field: &str) -> f64 {
 
 const EXAMPLE: &str = "--dimension 5 --bits 1 --keep 0.5 --batch-size 300 --delta 1e-6";
 
-const CURVE: &str = "";
+const CURVE: &str = "     epsilon      delta
+      0.0000    6.86e-2
+      0.1774    1.48e-2
+      0.3548    1.47e-3
+      0.5322    6.13e-5
+      0.7096    1.00e-6
+      0.8870    6.63e-9
+      1.0643   1.55e-11
+      1.4191   1.01e-13
+";
 
 #[test]
 fn the_contract() {

@@ -5,7 +5,7 @@ use incrowd_protocol::{Delta, Participations};
 
 use super::{
     BLANKET_SHARE, Bound, BoundName, Curve, Presence, PrivacyError, Setting, TAIL_SHARE,
-    best_order, blank_bits, blanket_kappa, capped, certify, divergence,
+    approx_epsilon, best_order, blank_bits, blanket_kappa, capped, certify, divergence,
     gaussian::{self, Placed},
     of_gaussian,
     profile::Worse,
@@ -98,13 +98,21 @@ impl Together<'_> {
     pub fn epsilon(&self) -> Result<f64, PrivacyError> {
         let Some(first) = self.0.first() else { return Ok(0.0) };
         let gaussian = gaussian::bound(self.0, Placed::Anyhow);
-        if let Some(epsilon) = gaussian.and_then(|bound| bound.epsilon(first.delta.get())) {
-            return Ok(match self.chain() {
-                Ok(chain) => chain.min(epsilon),
-                Err(_) => epsilon,
-            });
+        match gaussian.and_then(|bound| bound.epsilon(first.delta.get())) {
+            Some(epsilon) if epsilon <= self.least_of_a_chain(first) => Ok(epsilon),
+            Some(epsilon) => Ok(self.chain().map_or(epsilon, |chain| chain.min(epsilon))),
+            None => self.chain(),
         }
-        self.chain()
+    }
+
+    /// About the least that a chain can give: k times one report's epsilon at a k-th of delta.
+    fn least_of_a_chain(&self, first: &Setting) -> f64 {
+        let k = f64::from(first.participations.get());
+        let Ok(delta) = Delta::new(first.delta.get() / k) else { return 0.0 };
+        let one = |setting: &Setting| {
+            approx_epsilon(&Setting { participations: Participations::ONE, delta, ..*setting })
+        };
+        0.95 * k * self.0.iter().map(one).fold(0.0, f64::max)
     }
 
     fn chain(&self) -> Result<f64, PrivacyError> {
