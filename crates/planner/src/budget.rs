@@ -19,8 +19,6 @@ use crate::{Request, request::Units};
 pub const SMALLEST_KEEP: f64 = 1e-3;
 /// c stays below it even when nothing limits it.
 const LARGEST_KEEP: f64 = 0.999;
-/// More bits are certified by the blanket bound only, which is looser.
-const MOST_BITS_COVERED: u32 = 8;
 /// Factor between the batch sizes at which the closed form is corrected.
 const NODE: f64 = 4.0;
 /// The closed form is never off by as much, in odds.
@@ -144,16 +142,12 @@ impl Budget {
         (floor(self.units.honest_fraction.get() * f64::from(size)) - 1.0).max(0.0)
     }
 
-    /// c if the sum of the others were Gaussian: its variance is n m (1 - c^2)/4 (n m (1 - c)/4
-    /// given the blank bits), the person moves it by m c sqrt(4.5)/2.
+    /// c if the sum of the others were Gaussian: its variance is n m (1 - c^2)/4, the person moves it
+    /// by m c sqrt(4.5)/2.
     fn closed_form(&self, size: u32, bits: u32, correction: f64) -> f64 {
         let odds =
             correction * 2.0 * self.others(size) * self.rho / (self.squares() * f64::from(bits));
-        if bits <= MOST_BITS_COVERED {
-            keep_of(odds)
-        } else {
-            (sqrt(odds * odds + 4.0 * odds) - odds) / 2.0
-        }
+        keep_of(odds)
     }
 
     /// How far the closed form for m = 1 is off in a batch of `reports`: computed at a few sizes,
@@ -192,7 +186,7 @@ impl Budget {
         let (mut low, mut high) = (0.0, f64::INFINITY);
         let mut keep = start.min(cap);
         for _ in 0..8 {
-            let epsilon = self.approx(size, bits, keep)? * inflation(bits, keep);
+            let epsilon = self.approx(size, bits, keep)? * inflation(bits);
             if epsilon <= target {
                 low = keep;
                 if epsilon >= near * target || keep >= cap {
@@ -226,13 +220,10 @@ pub fn odds_of(keep: f64) -> f64 {
     keep * keep / ((1.0 - keep) * (1.0 + keep))
 }
 
-/// What the certified value may be above the guess.
-fn inflation(bits: u32, keep: f64) -> f64 {
-    match bits {
-        1 => 1.0,
-        2..=MOST_BITS_COVERED => 1.02,
-        _ => 1.04 * sqrt(1.0 + keep),
-    }
+/// What the certified value may be above the guess: by Gaussians it is not, by Renyi divergences,
+/// for few bits, a little.
+fn inflation(bits: u32) -> f64 {
+    if (2..=8).contains(&bits) { 1.02 } else { 1.0 }
 }
 
 /// The largest rho for which D_alpha <= alpha rho gives (epsilon, delta).

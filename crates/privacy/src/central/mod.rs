@@ -1,5 +1,5 @@
 //! Central privacy of released batches: adversaries (b) and (c). Proofs: `docs/privacy-proofs.md`,
-//! sections 2 to 4.
+//! sections 2 to 4 and 9.
 //!
 //! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for
 //! the worst pair of inputs of one person, a sum is no easier to tell apart than two Gaussians at a
@@ -11,6 +11,7 @@ mod cover;
 mod curve;
 mod divergence;
 mod gaussian;
+mod profile;
 mod several;
 mod steepness;
 

@@ -111,6 +111,10 @@ fn batches_of_different_stages_are_composed_as_such() {
     let (central, same) = (certificate.epsilon_central(), certificate.epsilon_central_same_batch());
     assert!(central >= 0.24015, "{central}");
     assert!(same >= 0.29863, "{same}");
+    println!(
+        "different stages: {central} by {:?}, together {same}",
+        certificate.epsilon_central_bound()
+    );
     let two_growing = certify(&self::mechanism(&[(200, 1, 0.3), (400, 2, 0.4)], 2, 1.0)).unwrap();
     let alone = two_growing.rounds().iter().map(|round| round.epsilon_central).fold(0.0, f64::max);
     let central = two_growing.epsilon_central();
