@@ -109,8 +109,8 @@ impl ProblemKind {
     /// Whether it is the shuffler's last word on a report: it was refused, and a refused report is
     /// dropped.
     ///
-    /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
-    /// full store may come right.
+    /// A device ends its retries on these and on nothing else: a missing task, a revoked token, a
+    /// full store or a round that has not begun may come right.
     pub const fn is_final(self) -> bool {
         match self {
             Self::BadRequest
@@ -122,7 +122,6 @@ impl ProblemKind {
             | Self::UnknownKey
             | Self::CannotOpen
             | Self::Late
-            | Self::Early
             | Self::OtherLaw
             | Self::Finished => true,
             Self::Unauthorized
@@ -131,6 +130,7 @@ impl ProblemKind {
             | Self::NoModel
             | Self::MethodNotAllowed
             | Self::Timeout
+            | Self::Early
             | Self::RateLimited
             | Self::Unavailable
             | Self::Gateway
