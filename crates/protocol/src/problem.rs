@@ -110,7 +110,7 @@ impl ProblemKind {
     /// dropped.
     ///
     /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
-    /// full store may come right.
+    /// full store may come right, and a round that has not begun will.
     pub const fn is_final(self) -> bool {
         match self {
             Self::BadRequest
@@ -122,7 +122,6 @@ impl ProblemKind {
             | Self::UnknownKey
             | Self::CannotOpen
             | Self::Late
-            | Self::Early
             | Self::OtherLaw
             | Self::Finished => true,
             Self::Unauthorized
@@ -130,6 +129,7 @@ impl ProblemKind {
             | Self::NotFound
             | Self::NoModel
             | Self::MethodNotAllowed
+            | Self::Early
             | Self::Timeout
             | Self::RateLimited
             | Self::Unavailable
