@@ -146,7 +146,7 @@ async fn post_reports(
 
 #[derive(Deserialize)]
 struct Wait {
-    /// Seconds to wait for a batch that is not full yet, 0 to 60.
+    /// Seconds to wait for a release that is not shown yet, 0 to 60.
     wait: Option<u64>,
 }
 
