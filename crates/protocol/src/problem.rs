@@ -109,8 +109,8 @@ impl ProblemKind {
     /// Whether it is the shuffler's last word on a report: it was refused, and a refused report is
     /// dropped.
     ///
-    /// A device ends its retries on these and on nothing else: a missing task, a revoked token, a
-    /// full store or a round that has not begun may come right.
+    /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
+    /// full store may come right, and a round that has not begun will.
     pub const fn is_final(self) -> bool {
         match self {
             Self::BadRequest
@@ -129,6 +129,7 @@ impl ProblemKind {
             | Self::NotFound
             | Self::NoModel
             | Self::MethodNotAllowed
+            | Self::Early
             | Self::Timeout
             | Self::Early
             | Self::RateLimited

@@ -2,6 +2,7 @@
 
 mod access;
 mod bandit;
+mod closing;
 mod common;
 mod config;
 mod conformance;
@@ -12,4 +13,5 @@ mod robustness;
 mod sealed;
 mod shelf;
 mod store;
+mod timed;
 mod uploads;
