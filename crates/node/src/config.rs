@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Limits;
+use crate::{Limits, RoundKeysConfig};
 
 /// Why settings cannot be used.
 #[derive(Debug, Error)]
@@ -135,11 +135,27 @@ pub struct ShufflerConfig {
     pub open_uploads: bool,
     /// Whether there is an Oblivious HTTP gateway.
     pub gateway: bool,
+    /// Where the keys of rounds are; in memory by default, where the system has a file system
+    /// there.
+    pub round_keys: Option<RoundKeysConfig>,
+    /// Whether a task with a grace window goes on without the ids whose round key is gone, so that
+    /// late reports may count twice.
+    pub accept_lost_round_keys: bool,
+    /// File with the last release of every task, to notice a store that went back; `heads.json` in
+    /// the data folder by default.
+    pub heads: Option<PathBuf>,
 }
 
 impl Default for ShufflerConfig {
     fn default() -> Self {
-        Self { model_url: None, open_uploads: false, gateway: true }
+        Self {
+            model_url: None,
+            open_uploads: false,
+            gateway: true,
+            round_keys: None,
+            accept_lost_round_keys: false,
+            heads: None,
+        }
     }
 }
 
