@@ -372,6 +372,17 @@ def slip_14():
     assert abs(sum(1 / (j * (j + 1)) for j in range(1, 10**5)) - 1) < 2e-5
 
 
+def remark_2():
+    start("paper-notes.md", "* **Remark 2's plan is degenerate.**")
+    d, T, eps, delta0 = 5, 10**6, 1e-3, 1e-6
+    c = T**0.3 * eps**0.8
+    fact("c of Remark 2", c, "0.25")
+    one = lambda l: prop3(d, 1, 1 - c, l, log(8 / delta0), log(2 / delta0))
+    fact("batch by Prop. 3, one release", smallest(lambda l: one(l) <= eps), "3.5e13")
+    fact("Prop. 3 at l = T", one(T), "6.0")
+    fact("T^(3/5)/eps^(2/5)", T**0.6 / eps**0.4, "6.3e4")
+
+
 # ---- confidence.md ----
 
 def proven_example():
@@ -415,6 +426,7 @@ def malicious_example():
 if __name__ == "__main__":
     for number in range(1, 15):
         globals()[f"slip_{number}"]()
+    remark_2()
     proven_example()
     malicious_example()
     print("\nall numbers agree with the pages")

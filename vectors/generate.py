@@ -339,7 +339,8 @@ def model_cases():
     change = lambda **fields: {**copy.deepcopy(good[1]), **fields}
     first = lambda text: change(sums=[text] + good[1]["sums"][1:])
     bad = [("hash of another mechanism", "mechanism", change(mechanism=mechanism_hash(big))),
-           ("round repeated", "round", change(round=1)),
+           ("round repeated", "round", change(round=1, previous=None)),
+           ("round 1 with a previous release", "previous", change(round=1)),
            ("round skipped", "round", change(round=3)), ("round 0", "round", change(round=0)),
            ("size too small", "size", change(size=999)),
            ("size too large", "size", change(size=1001)),

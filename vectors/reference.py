@@ -316,7 +316,11 @@ def replay(mech, learner, sums):
 
 
 def sums_error(mech, number, release):
-    """The name of the error of batch sums offered when round `number` is due, or None."""
+    """The name of the error of a release offered when round `number` is due, or None."""
+    if not all(re.fullmatch("0|-?[1-9][0-9]*", text) and -2**63 <= int(text) < 2**63 for text in release["sums"]):
+        return "integer"
+    if (release["previous"] is None) != (release["round"] == 1):
+        return "previous"
     if release["mechanism"] != mechanism_hash(mech):
         return "mechanism"
     if release["round"] != number:
@@ -326,10 +330,6 @@ def sums_error(mech, number, release):
         return "size"
     if len(release["sums"]) != size_d(mech["dimension"]):
         return "length"
-    if not all(re.fullmatch("0|-?[1-9][0-9]*", text) and -2**63 <= int(text) < 2**63 for text in release["sums"]):
-        return "integer"
-    if (release["previous"] is None) != (number == 1):
-        return "previous"
     return None if all(0 <= int(text) <= s["size"] * s["bits"] for text in release["sums"]) else "range"
 
 

@@ -1,7 +1,8 @@
 //! Device, shuffler and bandit against limits measured in the same run: `cargo bench -p
-//! incrowd-bench`.
+//! incrowd-bench`; only some of it with the names of functions here, as in `cargo bench -p
+//! incrowd-bench --bench heart -- reports many_bits`.
 
-use std::{hint::black_box, sync::Arc};
+use std::{env, hint::black_box, sync::Arc};
 
 use incrowd_bandit::Bandit;
 use incrowd_bench::{bare_products, line, race};
@@ -15,6 +16,10 @@ use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
 use rand_core::Rng;
 
 fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
+    task_of_bits(1, dimension, size, rounds)
+}
+
+fn task_of_bits(bits: u32, dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension,
         context_bound: 1.0,
@@ -22,7 +27,7 @@ fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
             rounds,
             size,
             window: None,
-            law: Law { bits: 1, flip: FlipProbability::new(53, 100).unwrap() },
+            law: Law { bits, flip: FlipProbability::new(53, 100).unwrap() },
         }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
@@ -96,6 +101,28 @@ fn reports() {
         information,
     );
     line("the same on a new device", new, "naive loop, ChaCha20", naive_time, information);
+}
+
+/// The randomness alone is a limit: a byte for every coin, and three more for one in 256.
+fn many_bits() {
+    let x = context(10);
+    for bits in [8, 16, 256, 1024] {
+        let task = task_of_bits(bits, 10, 100, u32::MAX - 1);
+        let mut bytes = vec![0; task.mechanism().coordinates() * bits as usize];
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let mut device = Device::simulated(task.clone(), ChaCha20Rng::seed_from_u64(2));
+        let mut rounds = 1..;
+        let [random, whole] = race(
+            20_000 / bits,
+            [&mut || rng.fill_bytes(black_box(&mut bytes)), &mut || {
+                let round = rounds.next().unwrap();
+                let _ = black_box(device.report(round, black_box(&x), black_box(0.7)).unwrap());
+            }],
+        );
+        let what = format!("Device::report, d=10 m={bits}");
+        line(&what, whole, "100 us", 1e5, "goal 1 at m=1024");
+        line(&what, whole, "its random bytes, ChaCha20", random, "(for information)");
+    }
 }
 
 fn bulk() {
@@ -236,10 +263,19 @@ fn absorb() {
 }
 
 fn main() {
+    let parts: [(&str, fn()); 6] = [
+        ("reports", reports),
+        ("many_bits", many_bits),
+        ("bulk", bulk),
+        ("choose", choose),
+        ("accept", accept),
+        ("absorb", absorb),
+    ];
+    let wanted: Vec<String> = env::args().skip(1).filter(|word| word != "--bench").collect();
     println!("{:<44} {:>13} {:<34} {:>13} {:>7}", "what", "time", "limit", "time", "ratio");
-    reports();
-    bulk();
-    choose();
-    accept();
-    absorb();
+    for (name, part) in parts {
+        if wanted.is_empty() || wanted.iter().any(|word| word == name) {
+            part();
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Rounds of the simulator, against the limit of their arithmetic and against themselves: `cargo
 //! bench -p incrowd-bench --bench simulator`.
 //!
+//! - `-- --rounds` is only the first of it, rounds for several d and m.
 //! - `-- --people 100000000` is one long run, with its time per round and its memory.
 //! - `-- --contexts FILE` plays people that `bench/peers.py` wrote, and prints seconds for it to
 //!   read.
@@ -146,7 +147,7 @@ fn rounds() {
         "{:<44} {:>13} {:>16}",
         "one round, K=10, batches of 100", "CPU time", "rounds a second"
     );
-    for (d, bits) in [(5, 1), (5, 8), (10, 1), (10, 8)] {
+    for (d, bits) in [(5, 1), (5, 8), (10, 1), (10, 8), (10, 256)] {
         let table = Table::synthetic(d as usize, ARMS, 10_000);
         let mut algorithm = Sblb::new(task(d, bits), Path::Bulk, 1);
         let known = best_of_five(ROUNDS, || table.play(&mut algorithm, ARMS, ROUNDS as usize));
@@ -231,8 +232,9 @@ fn main() {
             threads();
             many_arms();
         }
+        ["--rounds"] => rounds(),
         ["--people", number] => people(number.parse().unwrap()),
         ["--contexts", file] => peers(file),
-        _ => panic!("only --people NUMBER or --contexts FILE"),
+        _ => panic!("only --rounds, --people NUMBER or --contexts FILE"),
     }
 }

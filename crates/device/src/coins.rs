@@ -5,10 +5,21 @@ use incrowd_protocol::Round;
 /// Coins that are compared at once.
 const LANES: usize = 16;
 
+/// Coins of a run that are counted at once: few enough for a count of one byte.
+const BLOCK: usize = 128;
+
+/// Coordinates with fewer coins have runs so short that comparing coin by coin is faster.
+const RUNS_FROM: u32 = 16;
+
+/// This many coins, filled up to whole lanes.
+pub(crate) fn whole_lanes(coins: usize) -> usize {
+    coins.next_multiple_of(LANES)
+}
+
 /// Room for the thresholds of this many coins, filled up to whole lanes with coins that are never
 /// tied.
 pub(crate) fn room_for(coins: usize) -> Vec<u32> {
-    vec![u32::MAX; coins.next_multiple_of(LANES)]
+    vec![u32::MAX; whole_lanes(coins)]
 }
 
 /// Compares the first bytes with the thresholds' top bytes; whether any of them is equal.
@@ -42,6 +53,48 @@ pub(crate) fn toss(thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() 
     }
 }
 
+/// Coins with the same threshold, one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    pub coins: usize,
+    pub threshold: u32,
+}
+
+impl Run {
+    /// Ones among the run's coins, given their first random bytes. Tied coins have the same first
+    /// byte and the same threshold, so it does not matter which they are, only how many.
+    fn ones(&self, bytes: &[u8], mut rest: impl FnMut() -> [u8; 3]) -> u16 {
+        let top = (self.threshold >> 24) as u8;
+        let (mut ones, mut ties) = (0, 0);
+        for block in bytes.chunks(BLOCK) {
+            let (mut below, mut equal) = (0u8, 0u8);
+            for &byte in block {
+                below += u8::from(byte < top);
+                equal += u8::from(byte == top);
+            }
+            ones += u16::from(below);
+            ties += u16::from(equal);
+        }
+        for _ in 0..ties {
+            let [a, b, c] = rest();
+            ones += u16::from(u32::from_be_bytes([top, a, b, c]) < self.threshold);
+        }
+        ones
+    }
+}
+
+/// Ones of a coordinate whose coins have these first bytes, in the order of the coins.
+pub(crate) fn toss_runs(runs: [Run; 3], bytes: &[u8], mut rest: impl FnMut() -> [u8; 3]) -> u16 {
+    let mut bytes = bytes;
+    let mut ones = 0;
+    for run in runs {
+        let (coins, others) = bytes.split_at(run.coins);
+        ones += run.ones(coins, &mut rest);
+        bytes = others;
+    }
+    ones
+}
+
 /// The law of a round's coins: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
 ///
 /// # Reference
@@ -54,7 +107,7 @@ pub(crate) fn toss(thresholds: &[u32], coins: &mut [u8], mut rest: impl FnMut() 
 /// probabilities at most (1+c)/(1-c) for every input, also where floats round.
 #[derive(Clone, Copy)]
 pub(crate) struct Coins {
-    bits: u32,
+    pub bits: u32,
     keep: f64,
     /// floor(c 2^31) / 2^31: no threshold is further from 1/2.
     limit: f64,
@@ -68,6 +121,16 @@ impl Coins {
         let keep = kept as f64 / of as f64;
         let limit = ((u128::from(kept) << 31) / u128::from(of)) as f64 / (1u64 << 31) as f64;
         Self { bits: round.law.bits, keep, limit }
+    }
+
+    /// Thresholds of the coins of tilt 1 and more, and of tilt -1 and less.
+    pub fn ends(&self) -> [u32; 2] {
+        [self.threshold(1.0), self.threshold(-1.0)]
+    }
+
+    /// Whether coins are tossed in [`Coins::runs`], not one by one.
+    pub fn in_runs(&self) -> bool {
+        self.bits >= RUNS_FROM
     }
 
     /// Thresholds of all coins, coordinate after coordinate.
@@ -87,6 +150,39 @@ impl Coins {
                 }
             }
         }
+    }
+
+    /// The m coins of each coordinate: those of tilt 1 and more, one between, those of tilt -1 and
+    /// less.
+    pub fn runs(&self, values: &[f64]) -> impl Iterator<Item = [Run; 3]> {
+        let [high, low] = self.ends();
+        values.iter().map(move |&value| {
+            let (ones, between) = self.split(value);
+            let others = self.bits - 1 - ones;
+            [(ones, high), (1, between), (others, low)]
+                .map(|(coins, threshold)| Run { coins: coins as usize, threshold })
+        })
+    }
+
+    /// How many coins come before the one that may have a tilt between -1 and 1, and its threshold.
+    ///
+    /// Coin q has the tilt fl(s + m - 1 - 2q), s = fl(m v). The exact sums are 2 apart and rounding
+    /// is monotone, so at most one float is strictly between -1 and 1; earlier ones are at least 1,
+    /// later ones at most -1, and their thresholds are [`Coins::ends`]. The coin is the first whose
+    /// float is below 1 (the last, if there is none). Rounding (s + m)/2 to an integer gives its
+    /// index or the next one.
+    pub fn split(&self, value: f64) -> (u32, u32) {
+        /// A double in [2^52, 2^53) is an integer, and its low bits are the integer's.
+        const INTEGERS: f64 = (1u64 << 52) as f64;
+        let m = f64::from(self.bits);
+        let scaled = m * value;
+        let near = (0.5 * (scaled + m) + INTEGERS) - INTEGERS;
+        let before = scaled + (m + 1.0 - 2.0 * near);
+        let index = if before < 1.0 { near - 1.0 } else { near };
+        let index = if index > 0.0 { index } else { 0.0 };
+        let index = if index < m - 1.0 { index } else { m - 1.0 };
+        let threshold = self.threshold(scaled + (m - 1.0 - 2.0 * index));
+        ((index + INTEGERS).to_bits() as u32, threshold)
     }
 
     /// 2^31 + c tau 2^31, the product rounded toward zero.

@@ -13,6 +13,7 @@ mod coins;
 mod device;
 mod error;
 mod features;
+mod pads;
 mod participation;
 mod randomizer;
 
@@ -25,6 +26,9 @@ pub use features::{
     FeatureMap, FeatureMapConfig, FeatureMapError, Features, Field, FieldKind, FieldProblem,
     Fields, Value,
 };
+pub use pads::pads;
+#[cfg(feature = "simulation")]
+pub use pads::simulated_pads;
 pub use participation::{Next, Participation};
 #[cfg(feature = "simulation")]
 pub use randomizer::Randomizer;

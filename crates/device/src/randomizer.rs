@@ -18,7 +18,12 @@ pub struct Randomizer {
     coins: Option<(Round, Coins)>,
     unit: Vec<f64>,
     values: Vec<f64>,
+    /// Of all coins, unless they are tossed in runs.
     thresholds: Vec<u32>,
+    /// Of the one coin of each coordinate that [`Randomizer::split`] tosses.
+    #[cfg(feature = "simulation")]
+    between: Vec<u32>,
+    /// A byte for every coin.
     tossed: Vec<u8>,
     counts: Vec<u16>,
 }
@@ -32,6 +37,8 @@ impl Randomizer {
             unit: vec![0.0; mechanism.dimension() + 1],
             values: vec![0.0; mechanism.coordinates() + 1],
             thresholds: Vec::new(),
+            #[cfg(feature = "simulation")]
+            between: Vec::new(),
             tossed: Vec::new(),
             counts: vec![0; mechanism.coordinates()],
         }
@@ -48,16 +55,61 @@ impl Randomizer {
     ) -> (&[u16], Option<InputProblem>) {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
-        let number = self.counts.len() * round.law.bits as usize;
+        let number = self.counts.len() * coins.bits as usize;
         rng.fill_bytes(&mut self.tossed[..number]);
-        coins.thresholds(&self.values[..self.counts.len()], &mut self.thresholds[..number]);
-        coins::toss(&self.thresholds, &mut self.tossed, || {
-            let mut rest = [0; 3];
-            rng.fill_bytes(&mut rest);
-            rest
-        });
-        coins.count(&self.tossed, &mut self.counts);
+        let values = &self.values[..self.counts.len()];
+        if coins.in_runs() {
+            let bytes = self.tossed.chunks_exact(coins.bits as usize);
+            for ((count, runs), bytes) in self.counts.iter_mut().zip(coins.runs(values)).zip(bytes)
+            {
+                *count = coins::toss_runs(runs, bytes, || rest(rng));
+            }
+        } else {
+            coins.thresholds(values, &mut self.thresholds[..number]);
+            coins::toss(&self.thresholds, &mut self.tossed, || rest(rng));
+            coins.count(&self.tossed, &mut self.counts);
+        }
         (&self.counts, problem)
+    }
+
+    /// Splits a report into its coins whose tilt may be between -1 and 1, one for each coordinate,
+    /// and all others. Gives the counts of the former; adds to `ones` how many of the latter have
+    /// the first of [`Randomizer::ends`], the rest have the second. For the simulator, which tosses
+    /// those of a whole batch together.
+    #[cfg(feature = "simulation")]
+    pub fn split<R: Rng + ?Sized>(
+        &mut self,
+        round: &Round,
+        context: &[f64],
+        reward: f64,
+        ones: &mut [u64],
+        rng: &mut R,
+    ) -> (&[u16], Option<InputProblem>) {
+        let problem = self.encode(context, reward);
+        let coins = self.prepare(round);
+        let number = self.counts.len();
+        if self.between.is_empty() {
+            self.between = coins::room_for(number);
+        }
+        let values = &self.values[..number];
+        for ((ones, threshold), &value) in ones.iter_mut().zip(&mut self.between).zip(values) {
+            let (before, between) = coins.split(value);
+            *ones += u64::from(before);
+            *threshold = between;
+        }
+        rng.fill_bytes(&mut self.tossed[..number]);
+        self.tossed[number..self.between.len()].fill(0);
+        coins::toss(&self.between, &mut self.tossed, || rest(rng));
+        for (count, &coin) in self.counts.iter_mut().zip(&self.tossed) {
+            *count = u16::from(coin);
+        }
+        (&self.counts, problem)
+    }
+
+    /// Thresholds of a round's coins of tilt 1 and of tilt -1: P(coin = 1) = threshold / 2^32.
+    #[cfg(feature = "simulation")]
+    pub fn ends(round: &Round) -> [u32; 2] {
+        Coins::new(round).ends()
     }
 
     /// Thresholds of all coins: P(coin = 1) = threshold / 2^32, coordinate after coordinate. For
@@ -68,11 +120,17 @@ impl Randomizer {
         round: &Round,
         context: &[f64],
         reward: f64,
-    ) -> (&[u32], Option<InputProblem>) {
+    ) -> (Vec<u32>, Option<InputProblem>) {
         let problem = self.encode(context, reward);
         let coins = self.prepare(round);
-        let thresholds = &mut self.thresholds[..self.counts.len() * round.law.bits as usize];
-        coins.thresholds(&self.values[..self.counts.len()], thresholds);
+        let values = &self.values[..self.counts.len()];
+        let mut thresholds = vec![0; values.len() * coins.bits as usize];
+        if coins.in_runs() {
+            let runs = coins.runs(values).flatten();
+            thresholds = runs.flat_map(|run| vec![run.threshold; run.coins]).collect();
+        } else {
+            coins.thresholds(values, &mut thresholds);
+        }
         (thresholds, problem)
     }
 
@@ -83,8 +141,9 @@ impl Randomizer {
             _ => {
                 let coins = Coins::new(round);
                 self.coins = Some((*round, coins));
-                self.thresholds = coins::room_for(self.counts.len() * round.law.bits as usize);
-                self.tossed = vec![0; self.thresholds.len()];
+                let number = self.counts.len() * round.law.bits as usize;
+                self.thresholds = coins::room_for(if coins.in_runs() { 0 } else { number });
+                self.tossed = vec![0; coins::whole_lanes(number)];
                 coins
             }
         }
@@ -98,6 +157,13 @@ impl Randomizer {
         fill_values(&self.unit, reward, &mut self.values);
         problem
     }
+}
+
+/// The last three random bytes of a tied coin.
+fn rest<R: Rng + ?Sized>(rng: &mut R) -> [u8; 3] {
+    let mut rest = [0; 3];
+    rng.fill_bytes(&mut rest);
+    rest
 }
 
 /// v = (r u, lower triangle of u u' row by row), two entries at a time: `unit` and `values` have

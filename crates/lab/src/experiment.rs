@@ -3,10 +3,12 @@
 
 mod algorithm;
 mod baseline;
+mod batches;
 mod cell;
 mod config;
 mod error;
 mod manifest;
+mod plans;
 mod prepare;
 mod range;
 mod runner;

@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use incrowd_privacy::{
     PrivacyError,
-    central::{Setting, approx_epsilon, honest_others},
+    central::{Presence, Setting, approx_epsilon, honest_others},
     local,
     numeric::{Ends, bisect, halvings},
 };
@@ -120,6 +120,7 @@ impl Budget {
             others: honest_others(size, honest_fraction),
             participations,
             delta,
+            presence: Presence::Fixed,
         }))
     }
 

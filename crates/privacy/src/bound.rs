@@ -15,6 +15,8 @@ pub enum BoundName {
     L1DiameterChord,
     /// The central guarantee is at least the local one.
     Local,
+    /// The sums are no easier to tell apart than two Gaussians at a distance (mu).
+    Gaussian,
     /// Renyi divergence of the sums against the worst other users.
     RenyiWorstOthers,
     /// Renyi divergence given the number of blank bits.

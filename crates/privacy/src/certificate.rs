@@ -1,12 +1,12 @@
 use std::fmt;
 
-use incrowd_protocol::{Delta, Law, Mechanism, MechanismHash, Participations, Stage};
+use incrowd_protocol::{Law, Mechanism, MechanismHash, Participations, Stage};
 use serde::Serialize;
 
 use crate::{
     BoundName, PrivacyError,
-    central::{self, Setting},
-    composition, local,
+    central::{self, Curve, Setting, Together},
+    local,
     numeric::{format_epsilon, up},
 };
 
@@ -31,6 +31,9 @@ pub struct Certificate {
     honest_fraction: f64,
     rounds: Vec<RoundCertificate>,
     trust: Vec<Trust>,
+    /// What is proved at every epsilon: the largest of these.
+    #[serde(skip)]
+    curves: Vec<Curve>,
 }
 
 /// The guarantee of one stage's rounds by itself. The certificate is the worst of them.
@@ -139,11 +142,11 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let k = mechanism.participations();
     let mut rounds = Vec::new();
     let mut settings = Vec::new();
-    let (mut locals, mut centrals) = (Vec::new(), Vec::new());
+    let (mut locals, mut proofs) = (Vec::new(), Vec::new());
     for stage in mechanism.schedule().stages() {
         let setting = Setting::of_stage(mechanism, stage);
         let local = local::certify(setting.dimension, setting.bits, setting.keep);
-        let central = central::certify(&setting)?;
+        let (central, curve) = central::prove(&setting)?;
         rounds.push(RoundCertificate {
             stage: *stage,
             epsilon_local: local.epsilon,
@@ -152,12 +155,12 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         });
         settings.push(setting);
         locals.push(local);
-        centrals.push(central);
+        proofs.push((central, curve));
     }
     let local = locals.into_iter().max_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     let local = local.expect("invariant: a checked schedule has a stage");
     let all_reports = up(local.epsilon * f64::from(k.get()));
-    let central = central::certify_any_of(&settings, &centrals);
+    let (central, curves) = central::prove_any_of(&settings, proofs);
     Ok(Certificate {
         mechanism: mechanism.hash(),
         epsilon_local: local.epsilon,
@@ -166,31 +169,23 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         epsilon_central: central.epsilon,
         epsilon_central_bound: central.bound,
         delta: mechanism.central_delta().get(),
-        epsilon_central_same_batch: same_batch(mechanism, &settings, central.epsilon, all_reports),
+        epsilon_central_same_batch: same_batch(&settings, central.epsilon),
         participations: k.get(),
         honest_fraction: mechanism.honest_fraction().get(),
         rounds,
         trust: ALL_TRUST.to_vec(),
+        curves,
     })
 }
 
-/// The epsilon however a person's k reports are placed, also all in one batch: group privacy with
-/// the worst stage at every step, or the local guarantee where that is smaller.
-fn same_batch(mechanism: &Mechanism, settings: &[Setting], central: f64, all_reports: f64) -> f64 {
-    let (k, delta) = (mechanism.participations(), mechanism.central_delta());
-    if k == Participations::ONE {
+/// The epsilon however a person's k reports are placed, also all in one batch, or the local
+/// guarantee where that is smaller. Not below `central`, which it contains.
+fn same_batch(settings: &[Setting], central: f64) -> f64 {
+    if settings.iter().all(|setting| setting.participations == Participations::ONE) {
         return central;
     }
-    let one = |delta: Delta| {
-        let mut worst = 0f64;
-        for setting in settings {
-            let alone = Setting { participations: Participations::ONE, delta, ..*setting };
-            worst = worst.max(central::certify(&alone)?.epsilon);
-        }
-        Ok(worst)
-    };
-    composition::same_batch(one, k, delta)
-        .map_or(all_reports, |epsilon| epsilon.min(all_reports).max(central))
+    let local = settings.iter().map(|setting| setting.local().epsilon).fold(0.0, f64::max);
+    Together(settings).epsilon().map_or(local, |epsilon| up(epsilon).min(local).max(central))
 }
 
 impl Certificate {
@@ -232,6 +227,12 @@ impl Certificate {
     /// (b), (c): delta.
     pub fn delta(&self) -> f64 {
         self.delta
+    }
+
+    /// (b), (c): at least the delta at any epsilon of at least zero, not only at
+    /// [`Self::epsilon_central`]. It falls with epsilon, and is zero from the local guarantee on.
+    pub fn delta_upper(&self, epsilon: f64) -> f64 {
+        self.curves.iter().map(|curve| curve.delta(epsilon)).fold(0.0, f64::max)
     }
 
     /// Stage by stage.

@@ -113,7 +113,12 @@ pub fn best_for(
     let mut best = f64::INFINITY;
     for share in [1.0 - slack::PRODUCT, 0.99, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.03] {
         let delta = Delta::new(share * delta_total.get() / f64::from(times.get()))?;
-        best = best.min(compose(epsilon_at(delta)?, delta.get(), times, delta_total.get())?);
+        let epsilon = epsilon_at(delta)?;
+        if epsilon == 0.0 {
+            // The deltas add up to less than delta_total.
+            return Ok(0.0);
+        }
+        best = best.min(compose(epsilon, delta.get(), times, delta_total.get())?);
     }
     Ok(best)
 }
@@ -157,5 +162,5 @@ pub fn same_batch(
 
 /// (e^{k eps} - 1)/(e^eps - 1).
 fn growth(epsilon: f64, k: f64) -> f64 {
-    expm1(k * epsilon) / expm1(epsilon)
+    if epsilon == 0.0 { k } else { expm1(k * epsilon) / expm1(epsilon) }
 }

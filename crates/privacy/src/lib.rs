@@ -10,6 +10,7 @@ mod certificate;
 pub mod clones;
 pub mod composition;
 mod error;
+pub mod gaussian;
 pub mod local;
 pub mod numeric;
 pub mod renyi;

@@ -151,6 +151,13 @@ pub fn squared_diameter_2(dimension: Dimension, keep: Keep) -> f64 {
     diameter * diameter
 }
 
+/// Squared L2 distance of such a value from v = 0, which takes the place of a report that is not
+/// there: |v|^2 <= r^2 |u|^2 + |u|^4 <= 2.
+pub fn squared_radius_2(dimension: Dimension, keep: Keep) -> f64 {
+    let radius = sqrt(2.0) + 2.0 * sqrt(coordinates(dimension)) * QUANTISATION / keep.get();
+    radius * radius
+}
+
 /// L2 diameter of the values v of contexts in the unit ball and rewards in [0, 1], before any
 /// rounding.
 pub fn exact_diameter_2(dimension: Dimension) -> f64 {

@@ -49,6 +49,13 @@ impl Accumulator {
         }
     }
 
+    /// Adds ones of reports that are counted already, whose other coins were tossed together. For
+    /// the simulator.
+    #[cfg(feature = "simulation")]
+    pub fn add_coins(&mut self, ones: &[u64]) {
+        self.add_sums(ones, 0);
+    }
+
     /// The sums, once the batch is full. An unfinished batch gives nothing: it can only be dropped.
     ///
     /// # Privacy

@@ -1,6 +1,6 @@
 use std::{collections::HashMap, fmt, sync::Arc};
 
-use incrowd_protocol::{BatchSums, Mechanism, ProtocolError, Report, ReportId, Round};
+use incrowd_protocol::{BatchSums, Closes, Mechanism, ProtocolError, Report, ReportId, Round};
 use thiserror::Error;
 
 use crate::Accumulator;
@@ -12,8 +12,12 @@ pub enum Outcome {
     /// It is in the batch.
     Counted,
     /// It is in the batch and made it full: these are the batch's sums, given this once, and the
-    /// next round has begun.
+    /// next round has begun. Only where batches close by count.
     Released(BatchSums),
+    /// It is valid and new, but the batch has its reports already: it is dropped, and nothing
+    /// changed. Only where batches close by time. Its sender must not be able to tell this from
+    /// [`Outcome::Counted`].
+    Surplus,
     /// Its id is already counted; nothing changed.
     Duplicate,
     /// It does not count; nothing changed.
@@ -74,11 +78,27 @@ pub enum Refusal {
     Finished,
 }
 
+/// Why a batch cannot be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CloseError {
+    /// Batches of this task close by count.
+    #[error("batches of this task close by their last report")]
+    Count,
+    /// The last round is released.
+    #[error("the task is finished")]
+    Finished,
+    /// The pads are not the sums of as many reports as the batch lacks.
+    #[error("the pads are not those of the {0} reports that the batch lacks")]
+    Pads(u32),
+}
+
 /// The batch in progress of one task, and the ids that may still come again.
 ///
 /// # Privacy
 /// A release is the sum of exactly the scheduled number of reports, each id counted once. It does
-/// not depend on their order. Dropping a `Batch` destroys the unfinished batch; it cannot be copied
+/// not depend on their order, as long as no more come than the batch has room for. Where batches
+/// close by time, pads make up what is missing, and [`Batch::close`] alone begins the next round:
+/// the batch has no clock, so whoever owns it decides when. Dropping a `Batch` destroys the unfinished batch; it cannot be copied
 /// or printed, and what is written down of it ([`Batch::snapshot`], [`Batch::delta`]) is the
 /// shuffler's own. Memory is the D sums and the ids of the grace window.
 pub struct Batch {
@@ -111,6 +131,11 @@ impl Batch {
         self.current.as_ref().map_or(0, |(_, sums)| sums.count())
     }
 
+    /// Reports that the unfinished batch lacks: the pads that [`Batch::close`] needs.
+    pub fn missing(&self) -> u32 {
+        self.current.as_ref().map_or(0, |(_, sums)| sums.capacity() - sums.count())
+    }
+
     /// Ids that are remembered.
     pub fn remembered(&self) -> usize {
         self.ids.len()
@@ -139,9 +164,37 @@ impl Batch {
         if self.ids.contains_key(&report.id()) {
             return Outcome::Duplicate;
         }
+        let by_time = closes_by_time(&self.mechanism);
+        if by_time && sums.is_full() {
+            return Outcome::Surplus;
+        }
         sums.add(report.counts());
         self.ids.insert(report.id(), report.round());
-        if sums.is_full() { self.release() } else { Outcome::Counted }
+        if sums.is_full() && !by_time {
+            return Outcome::Released(self.release());
+        }
+        Outcome::Counted
+    }
+
+    /// Closes the current batch and begins the next round. `pads` are the sums of
+    /// [`Batch::missing`] reports of the zero vector, made with the round's law. After an error
+    /// nothing has changed.
+    ///
+    /// # Privacy
+    /// The release is the sum of exactly the scheduled number of reports. Pads must have the law of
+    /// a device's own report of x = 0 and r = 0; fair coins are not that for m > 1.
+    pub fn close(&mut self, pads: &[u64]) -> Result<BatchSums, CloseError> {
+        if !closes_by_time(&self.mechanism) {
+            return Err(CloseError::Count);
+        }
+        let missing = self.missing();
+        let Some((round, sums)) = &mut self.current else { return Err(CloseError::Finished) };
+        let largest = u64::from(missing) * u64::from(round.law.bits);
+        if pads.len() != sums.partial().len() || pads.iter().any(|&pad| pad > largest) {
+            return Err(CloseError::Pads(missing));
+        }
+        sums.add_sums(pads, missing);
+        Ok(self.release())
     }
 
     /// Counts reports that were made and added in bulk: `fill` gets the accumulator of the current
@@ -152,11 +205,14 @@ impl Batch {
             return Outcome::Refused(Refusal::Finished);
         };
         fill(current, sums);
-        if sums.is_full() { self.release() } else { Outcome::Counted }
+        if sums.is_full() && !closes_by_time(&self.mechanism) {
+            return Outcome::Released(self.release());
+        }
+        Outcome::Counted
     }
 
     /// Begins the next round. The current batch must be full.
-    fn release(&mut self) -> Outcome {
+    fn release(&mut self) -> BatchSums {
         let (round, sums) = self.current.take().expect("invariant: the batch that is full is open");
         let next = round.number + 1;
         self.current = open(&self.mechanism, next);
@@ -170,7 +226,7 @@ impl Batch {
         // Below 2^32 reports of counts below 2^12.
         let sums = sums.into_iter().map(|sum| sum as i64).collect();
         let sums = BatchSums::new(&self.mechanism, round.number, sums);
-        Outcome::Released(sums.expect("invariant: counted reports are valid, so their sums are"))
+        sums.expect("invariant: counted reports are valid, so their sums are")
     }
 }
 
@@ -181,6 +237,10 @@ impl fmt::Debug for Batch {
             .field("count", &self.count())
             .finish_non_exhaustive()
     }
+}
+
+fn closes_by_time(mechanism: &Mechanism) -> bool {
+    matches!(mechanism.closes(), Closes::Time { .. })
 }
 
 fn open(mechanism: &Mechanism, round: u32) -> Option<(Round, Accumulator)> {

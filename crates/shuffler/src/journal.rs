@@ -1,7 +1,7 @@
 //! A batch as a log: what to append after a group of reports, and how the batch comes back from the
 //! entries.
 
-use incrowd_protocol::Round;
+use incrowd_protocol::{Closes, Mechanism, Round};
 
 use crate::{Accumulator, Batch, Entry, IdsEntry, Kind, PartialSums, ResumeError};
 
@@ -94,7 +94,7 @@ impl Batch {
             return Ok(());
         };
         let mut sums = Accumulator::new(self.mechanism.coordinates(), round.size);
-        fits(&round, &sums, whole)?;
+        fits(&self.mechanism, &round, &sums, whole)?;
         sums.add_sums(&whole.sums, whole.count);
         self.current = Some((round, sums));
         Ok(())
@@ -103,7 +103,7 @@ impl Batch {
     fn add(&mut self, number: u32, added: &PartialSums) -> Result<(), ResumeError> {
         match &mut self.current {
             Some((round, sums)) if round.number == number => {
-                fits(round, sums, added)?;
+                fits(&self.mechanism, round, sums, added)?;
                 sums.add_sums(&added.sums, added.count);
                 Ok(())
             }
@@ -112,13 +112,24 @@ impl Batch {
     }
 }
 
-/// Whether these sums can follow those of a batch and leave it unfinished.
-fn fits(round: &Round, sums: &Accumulator, added: &PartialSums) -> Result<(), ResumeError> {
+/// Whether these sums can follow those of a batch and leave it open: where the last report closes
+/// it, it must lack one at least.
+fn fits(
+    mechanism: &Mechanism,
+    round: &Round,
+    sums: &Accumulator,
+    added: &PartialSums,
+) -> Result<(), ResumeError> {
     if added.before != sums.count() {
         return Err(ResumeError("a delta is missing"));
     }
-    if added.count >= round.size - sums.count() {
-        return Err(ResumeError("a full batch"));
+    let left = round.size - sums.count();
+    let room = match mechanism.closes() {
+        Closes::Count { .. } => left - 1,
+        Closes::Time { .. } => left,
+    };
+    if added.count > room {
+        return Err(ResumeError("more reports than an open batch can have"));
     }
     if added.sums.len() != sums.partial().len() {
         return Err(ResumeError("wrong number of sums"));

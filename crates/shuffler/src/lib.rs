@@ -1,5 +1,5 @@
 //! The shuffler: counts the reports of a batch and releases only their sums, once the batch is
-//! full.
+//! full, or filled up with pads when its time is over.
 //!
 //! The paper's shuffler permutes a batch and hands it to a trusted sum. The sums are all the bandit
 //! uses and they do not depend on the order, so a sum is what is left of a permutation: this
@@ -14,6 +14,6 @@ mod journal;
 mod log;
 
 pub use accumulator::Accumulator;
-pub use batch::{Batch, Outcome, Refusal};
+pub use batch::{Batch, CloseError, Outcome, Refusal};
 pub use journal::Written;
 pub use log::{Entry, IdsEntry, Kind, PartialSums, ResumeError};

@@ -25,7 +25,8 @@ pub use environment::{
 };
 #[cfg(feature = "simulation")]
 pub use seeded::{
-    Aggregator, BinomialAggregator, Devices, GaussianAggregator, GaussianNoise, Guarantee, LinUcb,
-    Oracle, Path, Random, Release, Sblb, Tree, Trusted, TrustedServer, Untrusted,
+    Aggregator, BinomialAggregator, Bulk, Devices, Factorized, GaussianAggregator, GaussianNoise,
+    Guarantee, LinUcb, Oracle, Path, PrefixNoise, PrefixServer, Random, Release, Sblb, Tree,
+    Trusted, TrustedServer, Untrusted,
 };
 pub use simulation::{Simulation, SimulationError, Summary};

@@ -6,16 +6,22 @@
 //! - A [`TrustedServer`] is shown raw data, and its guarantee says so.
 
 mod aggregator;
+mod bulk;
+mod factorized;
 mod guarantee;
 mod linucb;
+mod prefix;
 mod sblb;
 mod tree;
 mod trusted;
 mod untrusted;
 
 pub use aggregator::{Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, Release};
+pub use bulk::Bulk;
+pub use factorized::Factorized;
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
+pub use prefix::{PrefixNoise, PrefixServer};
 pub use sblb::{Devices, Path, Sblb};
 pub use tree::Tree;
 pub use trusted::{Trusted, TrustedServer};

@@ -61,8 +61,7 @@ fn r11_r12_every_input_gives_a_report_of_the_same_length() {
 fn r11_an_input_outside_of_the_ball_has_the_coins_of_the_nearest_inside() {
     let task = task(Selection::Ucb {}, 0, 1);
     let round = task.mechanism().round(1).unwrap();
-    let thresholds =
-        |x: &[f64]| Randomizer::new(task.mechanism()).thresholds(&round, x, 1.0).0.to_vec();
+    let thresholds = |x: &[f64]| Randomizer::new(task.mechanism()).thresholds(&round, x, 1.0).0;
     let (outside, onto) = ([2.0, 2.0], [2f64.sqrt(), 2f64.sqrt()]);
     let close = |a: &[u32], b: &[u32]| a.iter().zip(b).all(|(a, b)| a.abs_diff(*b) <= 4);
     assert!(close(&thresholds(&outside), &thresholds(&onto)));

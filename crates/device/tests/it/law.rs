@@ -252,7 +252,7 @@ fn wrong_coins(
 ) -> usize {
     let round = mechanism.round(1).unwrap();
     let mut randomizer = Randomizer::new(mechanism);
-    let thresholds = randomizer.thresholds(&round, &[x], r).0.to_vec();
+    let thresholds = randomizer.thresholds(&round, &[x], r).0;
     let uniform: Vec<u32> = (0..2)
         .map(|i| if near[i] { (i64::from(thresholds[i]) + offsets[i]) as u32 } else { words[i] })
         .collect();

@@ -1,6 +1,8 @@
 //! The tests of this crate from outside, linked once.
 
+mod coins;
 mod device;
 mod law;
+mod pads;
 mod tape;
 mod vectors;

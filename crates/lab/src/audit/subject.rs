@@ -45,7 +45,7 @@ impl Subject {
     /// The law of a report, from the thresholds of the audited device itself.
     pub fn law(&self, randomizer: &mut Randomizer, input: &Input) -> Law {
         let (thresholds, _) = randomizer.thresholds(&self.round, &input.context, input.reward);
-        Law::of_coins(thresholds, self.round.law.bits)
+        Law::of_coins(&thresholds, self.round.law.bits)
     }
 
     /// The law of the sums of everyone but the victim.

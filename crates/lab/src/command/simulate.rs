@@ -6,7 +6,8 @@ use std::{
     f64::consts::FRAC_PI_2,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use clap::{Args, ValueEnum};
@@ -29,14 +30,15 @@ use crate::Output;
 /// grids, and every combination is run.
 ///
 /// Results go to --out: table.csv (one row per run), curves.csv (regret over time), manifest.json
-/// (everything needed to run it again, with the certificates). A finished run is not run again, so
-/// an interrupted command can simply be repeated. `incrowd-lab figures DIR` draws them.
+/// (everything needed to run it again, with the certificates). A finished run is not run again, and
+/// what this very program has planned is not planned again, so an interrupted command can simply be
+/// repeated. `incrowd-lab figures DIR` draws them.
 ///
 /// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
-/// privacy), jdp-tree, jdp-growing (trusted server: binary tree, growing batches), ldp-gaussian (no
-/// shuffler), sdp-amp, sdp-vec (other shuffle algorithms; with -tuned: less noise than certified),
-/// random, oracle.
+/// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
+/// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian (no
+/// shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms), random, oracle.
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate
@@ -153,13 +155,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let base = arguments.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
     let experiment = config.check(base)?;
 
-    let bar = Bar::new()?;
-    let report = |event| bar.show(event);
+    let bar = Bar::new();
+    let report = |event: Event<'_>| bar.show(event);
     let (command, threads) = (command(), arguments.threads.map(usize::from));
     let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report)?;
-    bar.0.finish_and_clear();
+    bar.bar.finish_and_clear();
     eprintln!(
-        "{} runs now, {} found finished; table, curves and manifest are in {}",
+        "{} plans and {} runs now, {} runs found finished; table, curves and manifest are in {}",
+        finished.planned,
         finished.ran,
         finished.reused,
         arguments.out.display()
@@ -224,30 +227,60 @@ fn command() -> String {
     format!("incrowd-lab {}", words.join(" "))
 }
 
-struct Bar(ProgressBar);
+/// What a person sees while it takes long.
+struct Bar {
+    bar: ProgressBar,
+    /// What is being planned, since when.
+    planning: Mutex<Vec<(String, Instant)>>,
+}
+
+const PLANNING: &str = "planning {wide_msg} {pos}/{len} plans, {elapsed}";
+const SERVING: &str = "{msg} {bar:30} {human_pos}/{human_len} rounds, {per_sec}, {eta} left";
+/// A plan that took longer is told where no bar can be drawn.
+const LONG: Duration = Duration::from_secs(2);
 
 impl Bar {
-    fn new() -> Result<Self, Box<dyn Error>> {
-        let bar = ProgressBar::new(0);
-        bar.set_style(ProgressStyle::with_template(
-            "{msg} {bar:30} {human_pos}/{human_len} rounds, {per_sec}, {eta} left",
-        )?);
-        Ok(Self(bar))
+    fn new() -> Self {
+        Self { bar: ProgressBar::new(0), planning: Mutex::new(Vec::new()) }
     }
 
-    fn show(&self, event: Event) {
-        let begin = |message: &str, rounds| {
-            self.0.reset();
-            self.0.set_length(rounds);
-            self.0.set_message(message.to_owned());
-            self.0.enable_steady_tick(Duration::from_millis(500));
-        };
+    fn begin(&self, template: &str, message: &str, length: u64) {
+        let style = ProgressStyle::with_template(template);
+        self.bar.set_style(style.expect("invariant: the templates are constants"));
+        self.bar.reset();
+        self.bar.set_length(length);
+        self.bar.set_message(message.to_owned());
+        self.bar.enable_steady_tick(Duration::from_millis(500));
+    }
+
+    fn show(&self, event: Event<'_>) {
         match event {
-            Event::Preparing(count) => begin(&format!("planning and certifying {count}"), 0),
-            Event::Tuning(rounds) => begin("tuning", rounds),
-            Event::Running(rounds) => begin("running", rounds),
-            Event::Served(rounds) => self.0.inc(rounds),
+            Event::Preparing(count) => self.begin(PLANNING, "", count as u64),
+            Event::Planning(name) => self.plan(|all| all.push((name.into(), Instant::now()))),
+            Event::Planned(name) => {
+                self.plan(|all| {
+                    let Some(index) = all.iter().position(|(other, _)| other == name) else {
+                        return;
+                    };
+                    let (name, begin) = all.remove(index);
+                    if self.bar.is_hidden() && begin.elapsed() > LONG {
+                        eprintln!("planned {name} in {:.0} s", begin.elapsed().as_secs_f64());
+                    }
+                });
+                self.bar.inc(1);
+            }
+            Event::Tuning(rounds) => self.begin(SERVING, "tuning", rounds),
+            Event::Running(rounds) => self.begin(SERVING, "running", rounds),
+            Event::Served(rounds) => self.bar.inc(rounds),
         }
+    }
+
+    /// Changes what is being planned, and shows all of it.
+    fn plan(&self, change: impl FnOnce(&mut Vec<(String, Instant)>)) {
+        let mut all = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut all);
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        self.bar.set_message(names.join("; "));
     }
 }
 

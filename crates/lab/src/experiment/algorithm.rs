@@ -1,7 +1,7 @@
 use std::fmt;
 
 use incrowd_planner::{LocalLimit, Preset};
-use incrowd_protocol::BatchSize;
+use incrowd_protocol::{BatchSize, Bits};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{ExperimentError, range::check as range};
@@ -25,16 +25,18 @@ pub enum AlgorithmName {
     /// A trusted server with growing batches: what `sblb-growing` would be if the shuffler could be
     /// trusted with raw data.
     JdpGrowing,
+    /// A trusted server and prefix sums with correlated noise (Denisov et al. 2022), equal leaves.
+    JdpFactorized,
+    /// The same with growing leaves.
+    JdpFactorizedGrowing,
     /// Zheng et al. 2020: everyone adds Gaussian noise.
     LdpGaussian,
-    /// Chowdhury, Zhou 2022: shuffled Gaussian reports.
+    /// Chowdhury, Zhou 2022: shuffled Gaussian reports, of which only the sum is released.
     SdpAmp,
     /// Chowdhury, Zhou 2022: shuffled sums with binomial noise.
     SdpVec,
-    /// `sdp-amp` with less noise than its guarantee needs.
-    SdpAmpTuned,
-    /// `sdp-vec` with less noise than its guarantee needs.
-    SdpVecTuned,
+    /// The same with growing batches, each certified by itself.
+    SdpVecGrowing,
     /// Regression without exploration and without privacy.
     Greedy,
     /// A random arm.
@@ -45,7 +47,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
@@ -53,11 +55,12 @@ impl AlgorithmName {
         Self::LinucbLowswitch,
         Self::JdpTree,
         Self::JdpGrowing,
+        Self::JdpFactorized,
+        Self::JdpFactorizedGrowing,
         Self::LdpGaussian,
         Self::SdpAmp,
         Self::SdpVec,
-        Self::SdpAmpTuned,
-        Self::SdpVecTuned,
+        Self::SdpVecGrowing,
         Self::Greedy,
         Self::Random,
         Self::Oracle,
@@ -73,11 +76,12 @@ impl AlgorithmName {
             Self::LinucbLowswitch => "linucb-lowswitch",
             Self::JdpTree => "jdp-tree",
             Self::JdpGrowing => "jdp-growing",
+            Self::JdpFactorized => "jdp-factorized",
+            Self::JdpFactorizedGrowing => "jdp-factorized-growing",
             Self::LdpGaussian => "ldp-gaussian",
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
-            Self::SdpAmpTuned => "sdp-amp-tuned",
-            Self::SdpVecTuned => "sdp-vec-tuned",
+            Self::SdpVecGrowing => "sdp-vec-growing",
             Self::Greedy => "greedy",
             Self::Random => "random",
             Self::Oracle => "oracle",
@@ -96,8 +100,15 @@ impl AlgorithmName {
 
     /// Whether its batch size can be asked for.
     pub fn has_batches(self) -> bool {
-        self.is_private()
-            && !matches!(self, Self::SblbGrowing | Self::JdpGrowing | Self::LdpGaussian)
+        let own = matches!(
+            self,
+            Self::SblbGrowing
+                | Self::JdpGrowing
+                | Self::JdpFactorizedGrowing
+                | Self::SdpVecGrowing
+                | Self::LdpGaussian
+        );
+        self.is_private() && !own
     }
 }
 
@@ -154,8 +165,6 @@ pub struct AlgorithmConfig {
     /// How the confidence width of sblb is computed.
     #[serde(default)]
     pub width: WidthMode,
-    /// Factor on the noise of the tuned variants; 0.1 if not given.
-    pub noise_scale: Option<f64>,
 }
 
 impl AlgorithmConfig {
@@ -173,7 +182,6 @@ impl AlgorithmConfig {
             accounting: Accounting::Certified,
             preset: None,
             width: WidthMode::Calibrated,
-            noise_scale: None,
         }
     }
 
@@ -197,14 +205,16 @@ impl AlgorithmConfig {
         if let Some(LocalLimit::AtMost(epsilon)) = self.local_epsilon {
             positive("local_epsilon", Some(epsilon))?;
         }
-        positive("noise_scale", self.noise_scale)?;
         let factor = |v: f64| (0.0..=100.0).contains(&v);
         range("exploration", self.exploration, factor, "from 0 to 100")?;
         range("sampled", self.sampled, factor, "from 0 to 100")?;
         if let Some(size) = self.batch_size {
             BatchSize::new(u64::from(size))?;
         }
-        range("bits", self.bits, |v| (1..=64).contains(&v), "from 1 to 64")
+        if let Some(bits) = self.bits {
+            Bits::new(bits)?;
+        }
+        Ok(())
     }
 }
 
@@ -247,11 +257,6 @@ impl AlgorithmConfig {
             ("accounting", self.accounting == Accounting::Paper, printed),
             ("preset", self.preset.is_some(), name == Name::Sblb || name == Name::SblbFixed),
             ("width", self.width != WidthMode::Calibrated, sblb),
-            (
-                "noise_scale",
-                self.noise_scale.is_some(),
-                matches!(name, Name::SdpAmpTuned | Name::SdpVecTuned),
-            ),
         ];
         match options.into_iter().find(|&(_, given, used)| given && !used) {
             Some((option, ..)) => {

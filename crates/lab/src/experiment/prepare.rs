@@ -11,6 +11,7 @@ use incrowd_protocol::{
     Bits, Closes, Confidence, Dimension, FlipProbability, Law, Layout, Learner, LearnerConfig,
     MechanismConfig, PolicyConfig, Selection, Stage, TaskConfig, UpdateRule,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -23,6 +24,7 @@ use incrowd_sim::{
 };
 
 /// An algorithm in a setting, planned and certified once for all its runs.
+#[derive(Serialize, Deserialize)]
 pub struct Prepared {
     guarantee: Guarantee,
     /// What is proved, with everything it depends on.
@@ -33,8 +35,9 @@ pub struct Prepared {
     kind: Kind,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) enum Kind {
-    Sblb(Arc<TaskConfig>),
+    Sblb(Box<TaskConfig>),
     /// With the sizes of its batches, where they are not part of the mechanism; the last one is
     /// repeated.
     Baseline(Baseline, Vec<u32>),
@@ -70,6 +73,19 @@ impl Prepared {
     /// The mechanism and what is proved about it.
     pub fn certificate(&self) -> &Value {
         &self.certificate
+    }
+
+    /// Whether guarantee and certificate are about the mechanism that would run, if there is one.
+    pub(super) fn is_about_itself(&self) -> bool {
+        let running = match &self.kind {
+            Kind::Sblb(task) => task.mechanism().hash(),
+            Kind::Baseline(baseline, _) => baseline.hash(),
+            Kind::LinUcb { .. } | Kind::Random | Kind::Oracle => {
+                return self.guarantee.mechanism().is_none() && self.certificate.is_null();
+            }
+        };
+        let certified = self.certificate["certificate"]["mechanism"].as_str();
+        self.guarantee.mechanism() == Some(running) && certified == Some(&running.to_string())
     }
 
     /// A run with all its coins from `seed`.
@@ -115,11 +131,12 @@ impl Preparation<'_> {
             Name::Sblb | Name::SblbFixed | Name::SblbGrowing => self.sblb(),
             Name::JdpTree
             | Name::JdpGrowing
+            | Name::JdpFactorized
+            | Name::JdpFactorizedGrowing
             | Name::LdpGaussian
             | Name::SdpAmp
             | Name::SdpVec
-            | Name::SdpAmpTuned
-            | Name::SdpVecTuned => self.baseline(),
+            | Name::SdpVecGrowing => self.baseline(),
             Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
             Name::LinucbLowswitch => Ok(self.without_privacy(true)),
             Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),
@@ -187,7 +204,7 @@ impl Preparation<'_> {
         let learner = self.learner(*task.learner().config());
         let value =
             json!({ "mechanism": task.mechanism(), "certificate": certificate, "paper": paper });
-        let mut prepared = self.finish(guarantee, value, Kind::Sblb(Arc::new(task)));
+        let mut prepared = self.finish(guarantee, value, Kind::Sblb(Box::new(task)));
         prepared.learner = learner;
         Ok(prepared)
     }

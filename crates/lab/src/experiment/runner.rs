@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use super::{
     AlgorithmConfig, CellResult, Experiment, ExperimentError, Prepared, Row, Setting, SummaryRow,
     cell::{self, Cell},
-    manifest, summary,
+    manifest,
+    plans::Plans,
+    summary,
     table::{self, CurvePoint},
 };
 
@@ -21,9 +23,13 @@ const TUNING_SEEDS: u64 = 1 << 40;
 
 /// What happens while an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// Algorithms are being planned and certified.
+pub enum Event<'a> {
+    /// So many algorithms in their settings are to be planned and certified.
     Preparing(usize),
+    /// One of them is being planned.
+    Planning(&'a str),
+    /// It is planned and certified.
+    Planned(&'a str),
     /// Exploration is being tuned: people in all that are still to be served.
     Tuning(u64),
     /// The runs that count: people in all that are still to be served.
@@ -43,6 +49,8 @@ pub struct Finished {
     pub reused: usize,
     /// Cells that were run now.
     pub ran: usize,
+    /// Algorithms in their settings that were planned and certified now; the others were found.
+    pub planned: usize,
 }
 
 /// One line of the results before its seeds: an algorithm in a setting, with an exploration.
@@ -61,7 +69,7 @@ pub fn run(
     directory: &Path,
     threads: Option<usize>,
     command: &str,
-    report: &(dyn Fn(Event) + Sync),
+    report: &(dyn Fn(Event<'_>) + Sync),
 ) -> Result<Finished, ExperimentError> {
     let cells = directory.join("cells");
     fs::create_dir_all(&cells).map_err(|error| ExperimentError::Io { path: cells, error })?;
@@ -77,6 +85,7 @@ pub fn run(
         prepared: HashMap::new(),
         reused: 0,
         ran: 0,
+        planned: 0,
     };
     pool.install(|| runner.run(command))
 }
@@ -84,12 +93,13 @@ pub fn run(
 struct Runner<'a> {
     experiment: &'a Experiment,
     directory: &'a Path,
-    report: &'a (dyn Fn(Event) + Sync),
+    report: &'a (dyn Fn(Event<'_>) + Sync),
     results: HashMap<String, CellResult>,
     /// Planned and certified algorithms by their key.
     prepared: HashMap<String, Prepared>,
     reused: usize,
     ran: usize,
+    planned: usize,
 }
 
 impl Runner<'_> {
@@ -140,7 +150,8 @@ impl Runner<'_> {
         let certificates: Vec<Value> =
             lines.iter().map(|line| certificate(line, self.prepared(line))).collect();
         manifest::write(self.directory, self.experiment, command, &seeds, &certificates)?;
-        Ok(Finished { rows, summary, reused: self.reused, ran: self.ran })
+        let Self { reused, ran, planned, .. } = *self;
+        Ok(Finished { rows, summary, reused, ran, planned })
     }
 
     fn cell(&self, line: &Line<'_>, seed: u64) -> Cell<'_> {
@@ -148,7 +159,7 @@ impl Runner<'_> {
     }
 
     fn prepared(&self, line: &Line<'_>) -> &Prepared {
-        &self.prepared[&self.cell(line, 0).preparation_key()]
+        &self.prepared[&self.cell(line, 0).preparation().key()]
     }
 
     fn result(&self, line: &Line<'_>, seed: u64) -> Option<&CellResult> {
@@ -193,7 +204,7 @@ impl Runner<'_> {
         &mut self,
         lines: &[Line<'_>],
         seeds: &[u64],
-        event: fn(u64) -> Event,
+        event: fn(u64) -> Event<'static>,
     ) -> Result<(), ExperimentError> {
         let mut missing = Vec::new();
         let mut known = HashSet::new();
@@ -240,18 +251,52 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Plans and certifies every algorithm in every setting, once.
+    /// Plans and certifies every algorithm in every setting, once; what this program planned before
+    /// is found.
     fn prepare(&mut self, lines: &[Line<'_>]) -> Result<(), ExperimentError> {
-        let keys = lines.iter().map(|line| (self.cell(line, 0).preparation_key(), line));
-        let distinct: BTreeMap<String, &Line<'_>> = keys.collect();
-        (self.report)(Event::Preparing(distinct.len()));
+        let plans = Plans::new(self.directory)?;
+        let mut missing: BTreeMap<String, (Cell<'_>, &Line<'_>)> = BTreeMap::new();
+        let mut prepared = HashMap::new();
+        for line in lines {
+            let preparation = self.cell(line, 0).preparation();
+            let key = preparation.key();
+            if prepared.contains_key(&key) || missing.contains_key(&key) {
+                continue;
+            }
+            match plans.load(&preparation) {
+                Some(plan) => {
+                    prepared.insert(key, plan);
+                }
+                None => {
+                    missing.insert(key, (preparation, line));
+                }
+            }
+        }
+        if !missing.is_empty() {
+            (self.report)(Event::Preparing(missing.len()));
+        }
+        let planned = missing.len();
         let delta = self.experiment.config().delta;
-        self.prepared = distinct
-            .into_par_iter()
-            .map(|(key, line)| Ok((key, Prepared::new(line.algorithm, line.setting, delta)?)))
-            .collect::<Result<_, ExperimentError>>()?;
+        let fresh = missing.into_par_iter().map(|(key, (preparation, line))| {
+            let name = name(line);
+            (self.report)(Event::Planning(&name));
+            let plan = Prepared::new(line.algorithm, line.setting, delta)?;
+            plans.save(&preparation, &plan)?;
+            (self.report)(Event::Planned(&name));
+            Ok((key, plan))
+        });
+        let fresh: Vec<(String, Prepared)> = fresh.collect::<Result<_, ExperimentError>>()?;
+        prepared.extend(fresh);
+        (self.prepared, self.planned) = (prepared, planned);
         Ok(())
     }
+}
+
+/// A line as a person would call it while it is planned.
+fn name(line: &Line<'_>) -> String {
+    let Setting { dimension, horizon, central_epsilon, .. } = line.setting;
+    let epsilon = central_epsilon.map_or(String::new(), |limit| format!(", epsilon {limit}"));
+    format!("{} (d = {dimension}, T = {horizon}{epsilon})", line.algorithm.label())
 }
 
 /// What was proved for one line of the results.

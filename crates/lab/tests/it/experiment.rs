@@ -9,7 +9,7 @@ use std::{
 use incrowd_lab::experiment::{Event, ExperimentConfig, Finished, run};
 
 const SMALL: &str = r#"
-algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-vec", "sdp-amp-tuned", "linucb-lowswitch", "greedy", "random", "oracle",
+algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-vec", "sdp-vec-growing", "sdp-amp", "linucb-lowswitch", "greedy", "random", "oracle",
     { name = "sblb", label = "sampled", sampled = 0.5 }]
 horizons = [1500]
 central_epsilons = [1, 2]
@@ -77,17 +77,29 @@ fn files_do_not_depend_on_threads_or_interruptions() {
     let again = experiment(SMALL, &two.0, 2);
     assert_eq!(again.ran, cells.len().div_ceil(2) + 2);
     assert_eq!(files(&one.0), files(&two.0));
-    assert_eq!(experiment(SMALL, &two.0, 1).ran, 0, "a finished run is not run again");
+    let again = experiment(SMALL, &two.0, 1);
+    assert_eq!((again.planned, again.ran), (0, 0), "a finished run is not run again");
 }
 
 #[test]
 fn guarantees_and_tuning_are_reported_as_they_are() {
     let directory = Scratch::new("guarantees");
     let finished = experiment(SMALL, &directory.0, 2);
-    assert_eq!(finished.summary.len(), 2 * (12 + 9), "9 of 12 algorithms can be tuned");
+    assert_eq!(finished.summary.len(), 2 * (15 + 12), "12 of 15 algorithms can be tuned");
     for row in &finished.summary {
-        let private =
-            ["sblb", "sblb-fixed", "sampled", "jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-vec"];
+        let private = [
+            "sblb",
+            "sblb-fixed",
+            "sampled",
+            "jdp-tree",
+            "jdp-growing",
+            "jdp-factorized",
+            "jdp-factorized-growing",
+            "ldp-gaussian",
+            "sdp-vec",
+            "sdp-vec-growing",
+            "sdp-amp",
+        ];
         let name = row.algorithm.as_str();
         assert_eq!(row.certified, private.contains(&name), "{name}");
         let asked = row.setting.central_epsilon.unwrap();
@@ -96,9 +108,11 @@ fn guarantees_and_tuning_are_reported_as_they_are() {
         }
         match name {
             "ldp-gaussian" => assert!(row.epsilon_local_certified.unwrap() <= asked),
-            "jdp-tree" | "jdp-growing" => assert_eq!(row.epsilon_local_certified, None),
+            "jdp-tree" | "jdp-growing" | "jdp-factorized" | "jdp-factorized-growing" => {
+                assert_eq!(row.epsilon_local_certified, None);
+            }
             "sblb" => assert!(row.epsilon_local_certified.unwrap() <= 8.0),
-            "sdp-amp-tuned" | "greedy" | "linucb-lowswitch" => {
+            "greedy" | "linucb-lowswitch" => {
                 assert_eq!(row.epsilon_central_certified, None);
             }
             "oracle" => assert_eq!(row.regret_mean, Some(0.0)),
@@ -125,14 +139,14 @@ fn progress_adds_up() {
     )
     .unwrap();
     let experiment = config.check(Path::new(".")).unwrap();
-    let report = |event| match event {
+    let report = |event: Event<'_>| match event {
         Event::Tuning(people) | Event::Running(people) => {
             promised.fetch_add(people, Ordering::Relaxed);
         }
         Event::Served(people) => {
             served.fetch_add(people, Ordering::Relaxed);
         }
-        Event::Preparing(_) => {}
+        Event::Preparing(_) | Event::Planning(_) | Event::Planned(_) => {}
     };
     run(&experiment, &directory.0, None, "test", &report).unwrap();
     assert_eq!(promised.load(Ordering::Relaxed), served.load(Ordering::Relaxed));
@@ -234,8 +248,7 @@ fn proof(directory: &Path, algorithm: &str) -> serde_json::Value {
 #[test]
 fn what_runs_has_the_noise_that_is_certified() {
     let text = r#"
-algorithms = ["jdp-tree", "jdp-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sblb",
-    { name = "sdp-vec-tuned", noise_scale = 0.5 }, { name = "sdp-amp-tuned", noise_scale = 0.5 }]
+algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sdp-vec-growing", "sblb"]
 horizons = [4000]
 central_epsilons = [1]
 dimensions = [3]
@@ -254,22 +267,36 @@ runs = 1
     let (found, leaves) = std("jdp-tree");
     let nodes = f64::from((leaves as u32).count_ones());
     close(found, number("jdp-tree", "noise_std") * nodes.sqrt(), "tree");
+    for name in ["jdp-factorized", "jdp-factorized-growing"] {
+        let (found, released) = std(name);
+        let (mut f, mut squared) = (1.0, 0.0);
+        for k in 1..=released as u32 {
+            squared += f * f;
+            f *= f64::from(2 * k - 1) / f64::from(2 * k);
+        }
+        close(found, number(name, "noise_std") * f64::sqrt(squared), name);
+        close(released, number(name, "releases"), name);
+    }
     let (found, batches) = std("jdp-growing");
     close(found, number("jdp-growing", "noise_std") * batches.sqrt(), "growing");
     close(std("ldp-gaussian").0, number("ldp-gaussian", "noise_std") * 4000f64.sqrt(), "local");
-    for name in ["sdp-amp", "sdp-amp-tuned"] {
-        let people = std(name).1 * number(name, "batch_size");
-        close(std(name).0, number(name, "noise_std") * people.sqrt(), name);
+    let people = std("sdp-amp").1 * number("sdp-amp", "batch_size");
+    close(std("sdp-amp").0, number("sdp-amp", "noise_std") * people.sqrt(), "sdp-amp");
+    for name in ["sdp-vec", "sdp-vec-growing"] {
+        let (found, released) = std(name);
+        let planned = mechanism(name)["batches"].as_array().unwrap().clone();
+        let mut variance = 0.0;
+        for i in 0..released as usize {
+            let batch = planned.get(i).or(planned.last()).unwrap();
+            let number = |field: &str| batch[field].as_f64().unwrap();
+            let person = number("coins") * 3.0 / 16.0 + 0.25;
+            variance += number("batch_size") * person * (2.0 / number("levels")).powi(2);
+        }
+        close(found, variance.sqrt(), name);
     }
-    for name in ["sdp-vec", "sdp-vec-tuned"] {
-        let people = std(name).1 * number(name, "batch_size");
-        let variance = people * (number(name, "coins") * 3.0 / 16.0 + 0.25);
-        close(std(name).0, 2.0 / number(name, "levels") * variance.sqrt(), name);
-    }
-    close(number("sdp-amp-tuned", "noise_std"), 0.5 * number("sdp-amp", "noise_std"), "half");
-    let coins = number("sdp-vec-tuned", "coins") / number("sdp-vec", "coins");
-    assert!((coins - 0.25).abs() < 0.01, "half the noise is a quarter of the coins: {coins}");
-    assert!(proof(&directory.0, "sdp-vec-tuned")["certificate"].is_null());
+    let planned = mechanism("sdp-vec-growing")["batches"].as_array().unwrap().clone();
+    let sizes: Vec<u64> = planned.iter().map(|b| b["batch_size"].as_u64().unwrap()).collect();
+    assert!(sizes.len() > 2 && sizes.is_sorted() && sizes.iter().sum::<u64>() == 4000, "{sizes:?}");
 }
 
 #[test]
@@ -358,6 +385,106 @@ fn old_runs_are_not_taken_for_new_ones() {
     assert_eq!(ran(config()), 1, "the tree's run is of another mechanism now");
 }
 
+/// A plan file's name and content.
+fn plans(directory: &Path) -> Vec<(PathBuf, serde_json::Value)> {
+    let read = |path: PathBuf| {
+        let value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        (path, value)
+    };
+    fs::read_dir(directory.join("plans")).unwrap().map(|e| read(e.unwrap().path())).collect()
+}
+
+/// Changes every plan file of the directory; the checksum is made right again.
+fn forge(directory: &Path, change: impl Fn(&mut serde_json::Value)) {
+    use sha2::{Digest, Sha256};
+    for (path, mut value) in plans(directory) {
+        change(&mut value);
+        let text = format!("{}\n{}", value["identity"], value["plan"]);
+        value["checksum"] = hex::encode(Sha256::digest(text)).into();
+        fs::write(path, value.to_string()).unwrap();
+    }
+}
+
+/// Plans and certificates are found again, and give the same files. What another program wrote,
+/// what is torn or changed, and a certificate of another mechanism are not believed.
+#[test]
+fn a_plan_is_found_only_if_it_is_the_same() {
+    let text = "algorithms = ['jdp-tree', 'sdp-vec-growing', 'sblb', 'linucb']\nhorizons = [1000]\n\
+                dimensions = [3]\ncentral_epsilons = [2]\nlocal_epsilons = ['unlimited']\nruns = 1";
+    let directory = Scratch::new("plans");
+    let again = || experiment(text, &directory.0, 2).planned;
+    assert_eq!(experiment(text, &directory.0, 2).planned, 4);
+    let written = files(&directory.0);
+    let kept = plans(&directory.0);
+    assert_eq!((kept.len(), again()), (4, 0));
+    assert_eq!(files(&directory.0), written);
+
+    // Changed, but not its checksum; torn; empty; gone.
+    for (path, mut value) in plans(&directory.0) {
+        value["plan"]["guarantee"]["epsilon_central"] = 1e-3.into();
+        fs::write(path, value.to_string()).unwrap();
+    }
+    assert_eq!((again(), again()), (4, 0));
+    for (i, (path, value)) in plans(&directory.0).into_iter().enumerate() {
+        match i {
+            0 => fs::write(path, &value.to_string()[..100]).unwrap(),
+            1 => fs::write(path, "").unwrap(),
+            2 => fs::remove_file(path).unwrap(),
+            _ => {}
+        }
+    }
+    assert_eq!((again(), again()), (3, 0));
+
+    // Of another program, or for another request, under the right name.
+    forge(&directory.0, |file| file["identity"]["program"] = "0".repeat(64).into());
+    assert_eq!((again(), again()), (4, 0));
+    forge(&directory.0, |file| file["identity"]["cell"]["delta"] = 1e-5.into());
+    assert_eq!((again(), again()), (4, 0));
+
+    // Less noise under the same certificate.
+    forge(&directory.0, |file| {
+        if let Some(noise) = file.pointer_mut("/plan/kind/Baseline/0/noise_std") {
+            *noise = (noise.as_f64().unwrap() / 2.0).into();
+        }
+    });
+    assert_eq!((again(), again()), (1, 0));
+    assert_eq!(files(&directory.0), written);
+}
+
+#[test]
+fn planning_is_told() {
+    use std::sync::Mutex;
+    let directory = Scratch::new("planning");
+    let text =
+        "algorithms = ['jdp-tree', 'random']\nhorizons = [500]\ncentral_epsilons = [1]\nruns = 1";
+    let told = || {
+        let config: ExperimentConfig = toml::from_str(text).unwrap();
+        let all = Mutex::new(Vec::new());
+        let report = |event: Event<'_>| match event {
+            Event::Preparing(_) | Event::Planning(_) | Event::Planned(_) => {
+                all.lock().unwrap().push(format!("{event:?}"));
+            }
+            _ => {}
+        };
+        let experiment = config.check(Path::new(".")).unwrap();
+        run(&experiment, &directory.0, Some(1), "test", &report).unwrap();
+        let mut all = all.into_inner().unwrap();
+        all.sort();
+        all
+    };
+    assert_eq!(
+        told(),
+        [
+            "Planned(\"jdp-tree (d = 5, T = 500, epsilon 1)\")",
+            "Planned(\"random (d = 5, T = 500, epsilon 1)\")",
+            "Planning(\"jdp-tree (d = 5, T = 500, epsilon 1)\")",
+            "Planning(\"random (d = 5, T = 500, epsilon 1)\")",
+            "Preparing(2)",
+        ]
+    );
+    assert!(told().is_empty(), "nothing is planned again");
+}
+
 #[test]
 fn what_would_be_ignored_or_mislead_is_refused() {
     let message = |text: &str| {
@@ -370,6 +497,10 @@ fn what_would_be_ignored_or_mislead_is_refused() {
         "greedy has the option exploration, which it does not use: remove it"
     );
     assert!(with("{ name = 'jdp-tree', bits = 2 }").contains("option bits"));
+    assert_eq!(with("{ name = 'sblb', bits = 4096 }"), "bits is 4096, must be from 1 to 4095");
+    let many: ExperimentConfig =
+        toml::from_str("algorithms = [{ name = 'sblb', bits = 4095 }]\nhorizons = [5]").unwrap();
+    assert!(many.check(Path::new(".")).is_ok());
     assert!(
         with("{ name = 'sblb', accounting = 'paper', central_epsilon = 1 }")
             .contains("central_epsilon")
@@ -396,7 +527,7 @@ fn few_people_are_enough() {
     for horizon in [1, 2, 50, 150] {
         let directory = Scratch::new(&format!("few-{horizon}"));
         let text = format!(
-            "algorithms = ['jdp-tree', 'jdp-growing', 'ldp-gaussian', 'sdp-amp', 'linucb', 'random', 'oracle']\n\
+            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'sdp-amp', 'sdp-vec-growing', 'linucb', 'random', 'oracle']\n\
              horizons = [{horizon}]\ncentral_epsilons = [1]\nruns = 1"
         );
         let finished = experiment(&text, &directory.0, 1);

@@ -1,24 +1,33 @@
-//! Central privacy of one released batch: adversaries (b) and (c). Proofs:
-//! `docs/privacy-proofs.md`, sections 2 to 4.
+//! Central privacy of released batches: adversaries (b) and (c). Proofs: `docs/privacy-proofs.md`,
+//! sections 2 to 4.
 //!
 //! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for
-//! the worst pair of inputs of one person, the Renyi divergence of a sum is at most kappa (v -
-//! v')^2; the values v of one person have an L2 diameter of at most sqrt(4.5); the conversion to
-//! (epsilon, delta) is pointwise, so that tails of the sums may be cut off and paid for in delta.
+//! the worst pair of inputs of one person, a sum is no easier to tell apart than two Gaussians at a
+//! distance of theta m |v - v'|, and its Renyi divergence is at most kappa (v - v')^2; the values v
+//! of one person have an L2 diameter of at most sqrt(4.5). Tails of the sums are cut off and paid
+//! for in delta.
 
 mod cover;
+mod curve;
 mod divergence;
+mod gaussian;
+mod several;
+mod steepness;
 
+pub(crate) use curve::Curve;
 use divergence::{Effort, Laws};
+use gaussian::{GaussianBound, Placed};
 use incrowd_protocol::{
-    BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Law, Mechanism, Participations, Stage,
+    BatchSize, Bits, Closes, Delta, Dimension, HonestFraction, Keep, Law, Mechanism,
+    Participations, Stage,
 };
 use libm::exp;
+pub(crate) use several::{Together, prove_any_of};
 
 use crate::{
     Bound, BoundName, PrivacyError, clones, composition, local,
     numeric::{Binomial, Pmf, Upper, up},
-    renyi,
+    renyi::{self, RenyiBound},
 };
 
 /// Share of delta that pays for cutting off the tails of the sums.
@@ -31,6 +40,10 @@ const MOST_BITS: u64 = 1 << 20;
 const MOST_GRID: u32 = 64;
 /// Most bits per coordinate for the bound over worst others, which does that many times.
 const MOST_GRID_COVERED: u32 = 8;
+
+/// Where theta is within this share of what the central limit theorem says, no Renyi divergence is
+/// tried: its conversion alone costs more. A choice between proved bounds, nothing more.
+const NEAR_LIMIT: f64 = 0.03;
 
 /// Why the numbers of a mechanism are valid units.
 const CHECKED: &str = "invariant: a mechanism is checked";
@@ -50,6 +63,28 @@ pub struct Setting {
     pub participations: Participations,
     /// Delta of the guarantee, for all k together.
     pub delta: Delta,
+    /// Whether the batches of a person's reports may depend on that person's data.
+    pub presence: Presence,
+}
+
+/// What one person may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// The values of the reports. Whether and when they are sent is the same.
+    Fixed,
+    /// The values, and which rounds they are in, if any: each round closes at its time and is
+    /// filled up with reports of v = 0.
+    Free,
+}
+
+impl Presence {
+    /// What a mechanism lets a person change.
+    fn of(mechanism: &Mechanism) -> Self {
+        match mechanism.closes() {
+            Closes::Count { .. } => Self::Fixed,
+            Closes::Time { .. } => Self::Free,
+        }
+    }
 }
 
 impl Setting {
@@ -64,7 +99,8 @@ impl Setting {
     ) -> Self {
         let participations = Participations::ONE;
         let others = batch_size.get() - 1;
-        Self { dimension, bits, keep, others, participations, delta }
+        let presence = Presence::Fixed;
+        Self { dimension, bits, keep, others, participations, delta, presence }
     }
 
     /// The setting of a stage of a mechanism.
@@ -80,6 +116,7 @@ impl Setting {
             others: honest_others(size.expect(CHECKED), mechanism.honest_fraction()),
             participations: mechanism.participations(),
             delta: mechanism.central_delta(),
+            presence: Presence::of(mechanism),
         }
     }
 
@@ -87,11 +124,31 @@ impl Setting {
         local::coordinates(self.dimension)
     }
 
-    /// k times the local epsilon: what holds without any crowd.
-    fn local(&self) -> Bound {
+    /// How many releases may differ, at most, between two ways in which one person takes part.
+    fn releases(&self) -> u32 {
+        let k = self.participations.get();
+        match self.presence {
+            Presence::Fixed => k,
+            Presence::Free => k.saturating_mul(2),
+        }
+    }
+
+    /// The local epsilon of every report that may differ: what holds without any crowd.
+    pub(crate) fn local(&self) -> Bound {
         let one = local::certify(self.dimension, self.bits, self.keep).epsilon;
-        let epsilon = up(one * f64::from(self.participations.get()));
-        Bound { bound: BoundName::Local, epsilon }
+        Bound { bound: BoundName::Local, epsilon: up(one * f64::from(self.releases())) }
+    }
+
+    /// At least the squared L2 distance of a report in one world and what is in its place in the
+    /// other; with [`Presence::Free`] also that of two reports that are each in one world only.
+    fn squares(&self) -> f64 {
+        let replaced = local::squared_diameter_2(self.dimension, self.keep);
+        match self.presence {
+            Presence::Fixed => replaced,
+            Presence::Free => {
+                replaced.max(2.0 * local::squared_radius_2(self.dimension, self.keep))
+            }
+        }
     }
 }
 
@@ -104,30 +161,62 @@ pub fn honest_others(batch_size: BatchSize, honest_fraction: HonestFraction) -> 
 
 /// The smallest proved central epsilon.
 pub fn certify(setting: &Setting) -> Result<Bound, PrivacyError> {
+    Ok(prove(setting)?.0)
+}
+
+/// The smallest proved central epsilon, and what is known at every epsilon.
+pub(crate) fn prove(setting: &Setting) -> Result<(Bound, Curve), PrivacyError> {
     let cap = setting.local();
-    let all = if uses_all_bits(setting) && setting.others > 0 {
-        let worst =
-            worst_others(setting).map(|epsilon| capped(BoundName::RenyiWorstOthers, epsilon, cap));
-        [Some(cap), worst].into_iter().flatten().collect()
-    } else {
-        bounds(setting)?
+    let gaussian = gaussian::bound(&[*setting], Placed::Apart);
+    let renyi = match gaussian {
+        Some(gaussian) if is_near_limit(setting, gaussian) => None,
+        _ if setting.others == 0 => None,
+        _ if uses_all_bits(setting) => {
+            worst_others(setting).map(|bound| (BoundName::RenyiWorstOthers, bound))
+        }
+        _ => {
+            let blanket = blanket(setting).map(|bound| (BoundName::RenyiBlanket, bound));
+            let worst = worst_others(setting).map(|bound| (BoundName::RenyiWorstOthers, bound));
+            let both = [blanket, worst].into_iter().flatten();
+            both.min_by(|a, b| a.1.epsilon().total_cmp(&b.1.epsilon()))
+        }
     };
-    Ok(Bound::smallest(all).unwrap_or(cap))
+    let mut all = vec![cap];
+    all.extend(gaussian.and_then(|bound| of_gaussian(setting, bound, cap)));
+    all.extend(renyi.map(|(name, bound)| capped(name, bound.epsilon(), cap)));
+    if gaussian.is_none() && setting.others > 0 {
+        all.push(capped(BoundName::Clones, clones(setting)?, cap));
+    }
+    let smallest = Bound::smallest(all).unwrap_or(cap);
+    let renyi = renyi.map(|(_, bound)| bound);
+    Ok((smallest, Curve::new(&[*setting], smallest, cap, gaussian, renyi)))
+}
+
+/// Whether no Renyi divergence promises to be better. The blanket loses sqrt(1 + c).
+fn is_near_limit(setting: &Setting, found: GaussianBound) -> bool {
+    let lost = if uses_all_bits(setting) { 1.0 } else { libm::sqrt(1.0 + setting.keep.get()) };
+    found.mu <= gaussian::limit(setting) * (1.0 + NEAR_LIMIT) * lost
+}
+
+fn of_gaussian(setting: &Setting, bound: GaussianBound, cap: Bound) -> Option<Bound> {
+    let epsilon = bound.epsilon(setting.delta.get())?;
+    Some(capped(BoundName::Gaussian, epsilon, cap))
 }
 
 /// Every proved central epsilon, each at most the local one.
 pub fn bounds(setting: &Setting) -> Result<Vec<Bound>, PrivacyError> {
     let cap = setting.local();
+    let gaussian = gaussian::bound(&[*setting], Placed::Apart);
+    let gaussian = gaussian.and_then(|bound| of_gaussian(setting, bound, cap));
     if setting.others == 0 {
-        return Ok(vec![cap]);
+        return Ok([Some(cap), gaussian].into_iter().flatten().collect());
     }
     let clones = Some((BoundName::Clones, clones(setting)?));
-    let blanket = blanket(setting).map(|epsilon| (BoundName::RenyiBlanket, epsilon));
-    let worst = worst_others(setting).map(|epsilon| (BoundName::RenyiWorstOthers, epsilon));
+    let blanket = blanket(setting).map(|bound| (BoundName::RenyiBlanket, bound.epsilon()));
+    let worst = worst_others(setting).map(|bound| (BoundName::RenyiWorstOthers, bound.epsilon()));
     let others = [clones, blanket, worst].into_iter().flatten();
-    Ok(std::iter::once(cap)
-        .chain(others.map(|(name, epsilon)| capped(name, epsilon, cap)))
-        .collect())
+    let others = others.map(|(name, epsilon)| capped(name, epsilon, cap));
+    Ok(std::iter::once(cap).chain(others).chain(gaussian).collect())
 }
 
 fn capped(bound: BoundName, epsilon: f64, cap: Bound) -> Bound {
@@ -138,13 +227,28 @@ fn capped(bound: BoundName, epsilon: f64, cap: Bound) -> Bound {
 /// worst.
 pub fn approx_epsilon(setting: &Setting) -> f64 {
     let cap = setting.local().epsilon;
-    let bits = setting.others.saturating_mul(u64::from(setting.bits.get()));
-    if bits == 0 || setting.bits.get() > MOST_GRID {
-        return cap;
-    }
-    let sums = Binomial::new(bits, (1.0 - setting.keep.get()) / 2.0).pmf();
-    let guess = best_order(setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon);
-    guess.min(cap)
+    let guess = gaussian::guess(setting);
+    let gaussian = guess.and_then(|bound| bound.epsilon(setting.delta.get())).unwrap_or(cap);
+    let renyi = match (used_bits(setting), guess) {
+        (_, Some(guess)) if is_near_limit(setting, guess) => cap,
+        (Some(bits), _) => {
+            let sums = Binomial::new(bits, (1.0 - setting.keep.get()) / 2.0).pmf();
+            best_order(setting, &sums, TAIL_SHARE).map_or(cap, |(epsilon, _)| epsilon)
+        }
+        (None, _) => cap,
+    };
+    gaussian.min(renyi).min(cap)
+}
+
+/// A fast guess at the mu of all k batches together: that of a setting with the smaller mu has the
+/// smaller epsilon at the same delta, so that a search for a c may compare these.
+pub fn approx_mu(setting: &Setting) -> Option<f64> {
+    gaussian::guess(setting).map(|bound| bound.mu)
+}
+
+/// The proved mu of all k batches together, and the part of delta that it spends.
+pub fn mu_upper(setting: &Setting) -> Option<(f64, f64)> {
+    gaussian::bound(&[*setting], Placed::Apart).map(|bound| (bound.mu, bound.spent))
 }
 
 /// # Reference
@@ -154,15 +258,15 @@ fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
     let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep).epsilon;
     let honest = BatchSize::new(setting.others.saturating_add(1))?;
     let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
-    composition::best_for(at, setting.participations, setting.delta)
+    composition::best_for(at, Participations::new(setting.releases())?, setting.delta)
 }
 
 /// Given how many of the others' bits are blank (fair coins), the sum is the person's bits plus a
 /// fair binomial. Proof: section 4.
-fn blanket(setting: &Setting) -> Option<f64> {
+fn blanket(setting: &Setting) -> Option<RenyiBound> {
     let (_, order) = best_order(setting, &blank_bits(setting)?, BLANKET_SHARE + TAIL_SHARE)?;
     let kappa = blanket_kappa(setting, order)?;
-    Some(epsilon(setting, divergence(setting, kappa, order), order, BLANKET_SHARE + TAIL_SHARE))
+    Some(renyi(setting, divergence(setting, kappa, order), order, BLANKET_SHARE + TAIL_SHARE))
 }
 
 fn blanket_kappa(setting: &Setting, order: f64) -> Option<f64> {
@@ -174,7 +278,7 @@ fn blank_bits(setting: &Setting) -> Option<Pmf> {
     if setting.bits.get() > MOST_GRID {
         return None;
     }
-    let times = f64::from(setting.participations.get()) * setting.coordinates();
+    let times = f64::from(setting.releases()) * setting.coordinates();
     let bits = setting.others.checked_mul(u64::from(setting.bits.get()))?;
     let miss = BLANKET_SHARE * setting.delta.get() / times;
     let blank = Binomial::new(bits, 1.0 - setting.keep.get()).lower_quantile(miss);
@@ -182,10 +286,10 @@ fn blank_bits(setting: &Setting) -> Option<Pmf> {
 }
 
 /// The sum of the others' bits is as bad as it can be. Proof: sections 2 and 3.
-fn worst_others(setting: &Setting) -> Option<f64> {
+fn worst_others(setting: &Setting) -> Option<RenyiBound> {
     let (_, order) = best_order(setting, &unanimous(setting)?, TAIL_SHARE)?;
     let kappa = worst_others_kappa(setting, order)?;
-    Some(epsilon(setting, divergence(setting, kappa, order), order, TAIL_SHARE))
+    Some(renyi(setting, divergence(setting, kappa, order), order, TAIL_SHARE))
 }
 
 fn worst_others_kappa(setting: &Setting, order: f64) -> Option<f64> {
@@ -213,45 +317,6 @@ fn uses_all_bits(setting: &Setting) -> bool {
     bits.is_some() && used_bits(setting) == bits
 }
 
-/// A person takes part in k batches, each of any of these kinds: the smallest proved central
-/// epsilon of all k together. `alone` is what [`certify`] says of each kind.
-///
-/// Different laws composed can exceed each of them composed with itself, so the kinds are compared
-/// at one common order, where divergences add up. Proof: section 6.3.
-pub(crate) fn certify_any_of(settings: &[Setting], alone: &[Bound]) -> Bound {
-    let worst = settings.iter().zip(alone).max_by(|(_, a), (_, b)| a.epsilon.total_cmp(&b.epsilon));
-    let (leader, &worst) = worst.expect("invariant: a checked schedule has a stage");
-    if leader.participations == Participations::ONE || settings.len() == 1 {
-        return worst;
-    }
-    let mut cap = leader.local();
-    for setting in settings {
-        cap.epsilon = cap.epsilon.max(setting.local().epsilon);
-    }
-    mixed(settings, leader).map_or(cap, |mixed| capped(mixed.bound, mixed.epsilon, cap))
-}
-
-/// The epsilon of k batches of any of these kinds at the order that suits `leader`; none if one of
-/// them has no bound on its divergence.
-fn mixed(settings: &[Setting], leader: &Setting) -> Option<Bound> {
-    let spent =
-        if settings.iter().all(uses_all_bits) { TAIL_SHARE } else { BLANKET_SHARE + TAIL_SHARE };
-    let sums = unanimous(leader).or_else(|| blank_bits(leader))?;
-    let (_, order) = best_order(leader, &sums, spent)?;
-    let mut bound = BoundName::RenyiWorstOthers;
-    let mut largest = 0f64;
-    for setting in settings {
-        let kappa = if uses_all_bits(setting) {
-            worst_others_kappa(setting, order)?
-        } else {
-            bound = BoundName::RenyiBlanket;
-            blanket_kappa(setting, order)?
-        };
-        largest = largest.max(divergence(setting, kappa, order));
-    }
-    Some(Bound { bound, epsilon: epsilon(leader, largest, order, spent) })
-}
-
 /// kappa of one law of the others' sum, as finely as time allows: pairs of grid points grow with
 /// the square of m.
 fn kappa(setting: &Setting, sums: &Pmf, order: f64) -> Option<f64> {
@@ -266,24 +331,26 @@ fn kappa(setting: &Setting, sums: &Pmf, order: f64) -> Option<f64> {
 
 /// Mass that each coordinate of each batch may lose.
 fn tail_mass(setting: &Setting) -> f64 {
-    TAIL_SHARE * setting.delta.get()
-        / (f64::from(setting.participations.get()) * setting.coordinates())
+    TAIL_SHARE * setting.delta.get() / (f64::from(setting.releases()) * setting.coordinates())
 }
 
-/// Renyi divergence of all sums of one batch, from D_alpha <= kappa (v - v')^2 for each; with what
-/// cutting off tails costs.
+/// Renyi divergence of all sums that one report may change, from D_alpha <= kappa (v - v')^2 for
+/// each; with what cutting off tails costs in every release.
 fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
-    let squares = local::squared_diameter_2(setting.dimension, setting.keep);
+    let releases = match setting.presence {
+        Presence::Fixed => 1.0,
+        Presence::Free => 2.0,
+    };
     let cut = order / (order - 1.0) * f64::from(setting.bits.get()) / 2.0
         * tail_mass(setting)
         * local::diameter_1(setting.dimension, setting.keep);
-    kappa * squares + cut
+    kappa * setting.squares() + releases * cut
 }
 
-/// Epsilon of k batches with this divergence each, with the share of delta that is already spent.
-fn epsilon(setting: &Setting, divergence: f64, order: f64, spent: f64) -> f64 {
-    let delta = setting.delta.get() * (1.0 - spent);
-    renyi::epsilon_upper(f64::from(setting.participations.get()) * divergence, order, delta)
+/// k reports with this divergence each, with the share of delta that is already spent.
+fn renyi(setting: &Setting, divergence: f64, order: f64, spent: f64) -> RenyiBound {
+    let divergence = f64::from(setting.participations.get()) * divergence;
+    RenyiBound { divergence, order, delta: setting.delta.get(), spent }
 }
 
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum,
@@ -299,7 +366,7 @@ fn best_order(setting: &Setting, sums: &Pmf, spent: f64) -> Option<(f64, f64)> {
             order => order,
         };
         let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
-        (epsilon(setting, divergence(setting, kappa, order), order, spent), order)
+        (renyi(setting, divergence(setting, kappa, order), order, spent).epsilon(), order)
     };
     let best = renyi::best_exponent(at);
     best.0.is_finite().then_some(best)

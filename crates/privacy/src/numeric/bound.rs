@@ -91,9 +91,10 @@ impl Lower {
     }
 }
 
-/// The last step of a certificate: `epsilon`, rounded up.
+/// The last step of a certificate: `epsilon`, rounded up. Zero stays zero: it is computed only
+/// where it was proved.
 pub fn up(epsilon: f64) -> f64 {
-    Upper::of(epsilon).value()
+    if epsilon == 0.0 { 0.0 } else { Upper::of(epsilon).value() }
 }
 
 /// An epsilon as people see it: four digits after the point, rounded up.

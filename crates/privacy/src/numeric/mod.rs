@@ -8,6 +8,7 @@
 mod binomial;
 mod bisect;
 mod bound;
+mod coins;
 mod pmf;
 pub mod slack;
 pub mod special;
@@ -17,4 +18,5 @@ mod tests;
 pub use binomial::{Binomial, binomial_at_most_upper};
 pub use bisect::{Ends, bisect, geometric, halvings, relative, try_bisect, whole};
 pub use bound::{Lower, Upper, format_epsilon, up};
+pub use coins::Coins;
 pub use pmf::Pmf;

@@ -12,6 +12,9 @@
 //! | [`EXP_EXCESS`] | 1e-8 | the series of e^z - 1 - z | its first missing term below z = 0.01 (3e-11) |
 //! | [`MILLS`] | 1e-13 | both Mills ratios of a difference | `erfc` and the continued fraction (2.5e-14) |
 //! | [`DIFFERENCE`] | 1e-15 | an epsilon, as a share of mu^2 | the rounding of eps/mu - mu/2 (4 ulp of mu^2) |
+//! | [`STEP`] | 1e-14 | a law of coins, for each of its entries | the recurrence and the sums over its entries (45 ulp) |
+//! | [`MISSING`] | 1e-10 | (within [`ROUNDING`]) | what a law of coins leaves out, as a share of the smallest level |
+//! | [`CANCELLATION`] | 1e-12 | an epsilon from a Renyi divergence, absolutely | the terms of the conversion, which may cancel |
 //! | [`LN_GAMMA`] | 1e-4 | a failure probability | the exponent's error at 10^9 trials (2e-5) |
 //!
 //! Shares of a series, in which its rest is below the share and is added, change no guarantee:
@@ -43,6 +46,16 @@ pub const MILLS: f64 = 1e-13;
 
 /// A difference of a few terms, as a share of the largest one: some ulp.
 pub const DIFFERENCE: f64 = 1e-15;
+
+/// Share of a level that a law may miss beyond it.
+pub const MISSING: f64 = 1e-10;
+
+/// One step of the recurrence behind the law of a sum of coins, and of the sums over that law.
+pub const STEP: f64 = 1e-14;
+
+/// Absolutely: the conversion from a Renyi divergence to an epsilon is a difference of terms that
+/// may be much larger than it.
+pub const CANCELLATION: f64 = 1e-12;
 
 /// A failure probability whose logarithm is made of three ln Gammas, for at most 10^9 trials.
 pub const LN_GAMMA: f64 = 1e-4;

@@ -2,7 +2,7 @@
 
 use incrowd_privacy::{
     Bound, PrivacyError,
-    central::{Setting, honest_others},
+    central::{Presence, Setting, honest_others},
 };
 use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations};
 
@@ -38,6 +38,7 @@ pub fn setting(
         others: honest_others(BatchSize::new(size)?, HonestFraction::new(honest)?),
         participations: Participations::new(k)?,
         delta: Delta::new(delta)?,
+        presence: Presence::Fixed,
     })
 }
 

@@ -9,13 +9,12 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use libm::{ceil, log, log2, sqrt};
 
 use super::{
-    Baseline, BaselineError, NOISE_RANGE, binomial, check_levels, check_tree, epsilon_central,
+    Baseline, BaselineError, BinomialBatch, NOISE_RANGE, binomial, certificate::shift_upper,
+    check_levels, check_releases, check_tree, gaussian,
 };
 
-/// How far above the least possible noise a search may stop, relatively.
-const TOLERANCE: f64 = 1e-3;
-/// The same for a single Gaussian, whose certificate takes no time.
-const GAUSSIAN_TOLERANCE: f64 = 1e-6;
+/// How far above the least possible Gaussian noise a search may stop, relatively.
+const TOLERANCE: f64 = 1e-6;
 
 fn check(dimension: u32, epsilon: f64, delta: f64) -> Result<(), BaselineError> {
     Dimension::new(dimension)?;
@@ -38,7 +37,20 @@ pub fn gaussian_tree(
     check_tree(leaf_size, leaves)?;
     let with =
         |noise_std| Baseline::GaussianTree { dimension, leaf_size, leaves, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-tree")
+    least_noise(with, epsilon_central, "gaussian-tree")
+}
+
+/// The factorization with the least noise that is certified for `epsilon_central`.
+pub fn gaussian_factorized(
+    dimension: u32,
+    releases: u32,
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, BaselineError> {
+    check(dimension, epsilon_central, delta)?;
+    check_releases(releases)?;
+    let with = |noise_std| Baseline::GaussianFactorized { dimension, releases, noise_std, delta };
+    least_noise(with, epsilon_central, "gaussian-factorized")
 }
 
 /// Batches with the least noise that is certified for `epsilon_central`.
@@ -49,7 +61,7 @@ pub fn gaussian_batches(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_central, delta)?;
     let with = |noise_std| Baseline::GaussianBatches { dimension, noise_std, delta };
-    least_noise(with, epsilon_central, NOISE_RANGE, GAUSSIAN_TOLERANCE, "gaussian-batches")
+    least_noise(with, epsilon_central, "gaussian-batches")
 }
 
 /// The local Gaussian with the least noise that is certified for `epsilon_local`.
@@ -60,42 +72,35 @@ pub fn local_gaussian(
 ) -> Result<Baseline, BaselineError> {
     check(dimension, epsilon_local, delta)?;
     let with = |noise_std| Baseline::LocalGaussian { dimension, noise_std, delta };
-    least_noise(with, epsilon_local, NOISE_RANGE, GAUSSIAN_TOLERANCE, "local-gaussian")
+    least_noise(with, epsilon_local, "local-gaussian")
 }
 
-/// The shuffled Gaussian with (to a thousandth) the least noise that is certified for
-/// `epsilon_central`.
-///
-/// For epsilons above about 2 the certified value can be well below the one asked for: with a
-/// little less noise there are too few clones, and the bound jumps to that of one report.
+/// The shuffled Gaussian with the least noise that is certified for `epsilon_central`.
 pub fn shuffled_gaussian(
     dimension: u32,
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
 ) -> Result<Baseline, BaselineError> {
+    check(dimension, epsilon_central, delta)?;
     BatchSize::new(u64::from(batch_size))?;
-    let alone = local_gaussian(dimension, epsilon_central, delta)?.noise_std();
     let with = |noise_std| Baseline::ShuffledGaussian { dimension, batch_size, noise_std, delta };
-    // What is enough for one report is enough for a batch; the sum of a batch, which is released
-    // too, needs as much noise as one report.
-    let least = (alone / sqrt(f64::from(batch_size))).max(NOISE_RANGE.0);
-    let range = (least.min(alone), alone);
-    least_noise(with, epsilon_central, range, TOLERANCE, "shuffled-gaussian")
+    least_noise(with, epsilon_central, "shuffled-gaussian")
 }
 
-/// The least noise in a range, to a tolerance, that is certified for `epsilon`: bisection of its
+/// The least Gaussian noise, to a millionth, that is certified for `epsilon`: bisection of its
 /// logarithm.
 fn least_noise(
     with: impl Fn(f64) -> Baseline,
     epsilon: f64,
-    (low, high): (f64, f64),
-    tolerance: f64,
     baseline: &'static str,
 ) -> Result<Baseline, BaselineError> {
     let enough = |noise: f64| -> Result<bool, BaselineError> {
-        Ok(epsilon_central(&with(noise))?.is_some_and(|found| found <= epsilon))
+        let baseline = with(noise);
+        let found = |shift| gaussian::epsilon_upper(shift, baseline.delta());
+        Ok(shift_upper(&baseline)?.is_some_and(|shift| found(shift) <= epsilon))
     };
+    let (low, high) = NOISE_RANGE;
     if enough(low)? {
         return Ok(with(low));
     }
@@ -104,7 +109,7 @@ fn least_noise(
         return Err(BaselineError::EpsilonCentralTooSmall { epsilon, baseline, most });
     }
     let ends = Ends { holds: high, fails: low };
-    Ok(with(try_bisect(ends, geometric(tolerance), enough)?.holds))
+    Ok(with(try_bisect(ends, geometric(TOLERANCE), enough)?.holds))
 }
 
 /// Chowdhury and Zhou's steps: v + 1 is rounded to multiples of 1/g, g = max(2 sqrt(B), d, 4), so
@@ -114,15 +119,32 @@ fn levels(dimension: u32, batch_size: u32) -> Result<u32, BaselineError> {
     check_levels(2 * root.max(dimension).max(4))
 }
 
-/// The shuffled binomial with (to a thousandth) the fewest coins that are certified for
-/// `epsilon_central`, and twice as many levels as Chowdhury and Zhou's g = max(2 sqrt(batch_size),
-/// d, 4), which is how they round (see [`Baseline::ShuffledBinomial`]).
+/// The shuffled binomial with batches of `sizes` people, the last of which is repeated, each with
+/// (to a thousandth) the fewest coins that are certified for `epsilon_central`, and twice as many
+/// levels as Chowdhury and Zhou's g = max(2 sqrt(batch_size), d, 4), which is how they round (see
+/// [`Baseline::ShuffledBinomial`]).
 pub fn shuffled_binomial(
+    dimension: u32,
+    sizes: &[u32],
+    epsilon_central: f64,
+    delta: f64,
+) -> Result<Baseline, BaselineError> {
+    let mut batches: Vec<BinomialBatch> = Vec::with_capacity(sizes.len());
+    for &size in sizes {
+        let same = batches.iter().find(|batch| batch.batch_size == size).copied();
+        let least = || least_coins(dimension, size, epsilon_central, delta);
+        batches.push(same.map_or_else(least, Ok)?);
+    }
+    checked(Baseline::ShuffledBinomial { dimension, batches, delta })
+}
+
+/// A batch with (to a thousandth) the fewest coins that are certified.
+fn least_coins(
     dimension: u32,
     batch_size: u32,
     epsilon_central: f64,
     delta: f64,
-) -> Result<Baseline, BaselineError> {
+) -> Result<BinomialBatch, BaselineError> {
     BatchSize::new(u64::from(batch_size))?;
     let d = Dimension::new(dimension)?;
     // The binomial is nearly a Gaussian: start from the noise that one needs.
@@ -165,7 +187,7 @@ pub fn shuffled_binomial(
         (enough - few > 1 + enough / 1000).then(|| few + (enough - few) / 2)
     };
     let coins = bisect(Ends { holds: enough, fails: few }, middle, is_enough).holds as u32;
-    Ok(Baseline::ShuffledBinomial { dimension, batch_size, levels, coins, delta })
+    Ok(BinomialBatch { batch_size, levels, coins })
 }
 
 /// The tree with the noise that Shariff and Sheffet print: sigma^2 = 16 m Ltilde^4
@@ -197,9 +219,9 @@ pub fn gaussian_tree_as_printed(
 /// B/delta) ln(2/delta))/(eps sqrt(B)).
 ///
 /// # Reference
-/// Chowdhury, Zhou 2022, the theorem on SDP-Amp. From memory: their published code has sqrt(ln(2.5
-/// B/delta))/(eps sqrt(B)), which agrees in form; the factor 4 sqrt(2 ln(2/delta)) was not compared
-/// with the printed page.
+/// Chowdhury, Zhou 2022, the theorem on SDP-Amp, which is about the multiset of reports. From
+/// memory: their published code has sqrt(ln(2.5 B/delta))/(eps sqrt(B)), which agrees in form; the
+/// factor 4 sqrt(2 ln(2/delta)) was not compared with the printed page.
 pub fn shuffled_gaussian_as_printed(
     dimension: u32,
     batch_size: u32,
@@ -237,13 +259,8 @@ pub fn shuffled_binomial_as_printed(
     if coins.is_nan() || coins > f64::from(u32::MAX) {
         return Err(BaselineError::Coins(coins));
     }
-    checked(Baseline::ShuffledBinomial {
-        dimension,
-        batch_size,
-        levels,
-        coins: coins as u32,
-        delta,
-    })
+    let batches = vec![BinomialBatch { batch_size, levels, coins: coins as u32 }];
+    checked(Baseline::ShuffledBinomial { dimension, batches, delta })
 }
 
 fn checked(baseline: Baseline) -> Result<Baseline, BaselineError> {

@@ -15,6 +15,12 @@ pub enum BaselineError {
     /// A tree that releases nothing.
     #[error("leaves is {0}, must be at least 2: nothing is released after the last leaf")]
     Leaves(u32),
+    /// Nothing is released, or too much to draw its noise.
+    #[error("releases is {0}, must be from 1 to 16384")]
+    Releases(u32),
+    /// A schedule without batches.
+    #[error("batches is empty, must have at least one")]
+    NoBatches,
     /// The steps of fixed-point rounding are out of range.
     #[error("levels is {0}, must be from 1 to 100000")]
     Levels(u32),

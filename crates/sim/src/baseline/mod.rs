@@ -12,31 +12,78 @@
 //! the last digits of a release (Mironov 2012, *On significance of the least significant bits for
 //! differential privacy*). The binomial mechanism is about integers and does not have this gap.
 
-mod amplified;
 mod binomial;
 mod calibrate;
+mod certificate;
 mod error;
+mod factorized;
 mod gaussian;
 
 pub use calibrate::{
-    gaussian_batches, gaussian_tree, gaussian_tree_as_printed, local_gaussian, shuffled_binomial,
-    shuffled_binomial_as_printed, shuffled_gaussian, shuffled_gaussian_as_printed,
+    gaussian_batches, gaussian_factorized, gaussian_tree, gaussian_tree_as_printed, local_gaussian,
+    shuffled_binomial, shuffled_binomial_as_printed, shuffled_gaussian,
+    shuffled_gaussian_as_printed,
 };
+pub use certificate::{BaselineCertificate, certify};
 pub use error::BaselineError;
+pub use factorized::{MOST_RELEASES, prefix_variances, square_root_coefficients};
 pub use gaussian::tree_levels;
-use incrowd_privacy::local;
 use incrowd_protocol::{BatchSize, Delta, Dimension, MechanismHash};
 use libm::sqrt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::iter;
 
 /// Most steps of fixed-point rounding.
 const MOST_LEVELS: u32 = 100_000;
 /// Smallest and largest standard deviation of Gaussian noise.
 const NOISE_RANGE: (f64, f64) = (1e-3, 1e12);
 
+/// One batch of the shuffled binomial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinomialBatch {
+    /// People in the batch, all with honest devices: everybody's coins count.
+    pub batch_size: u32,
+    /// Steps from v = -1 to v = 1.
+    pub levels: u32,
+    /// Noise bits per person and coordinate.
+    pub coins: u32,
+}
+
+impl BinomialBatch {
+    /// Coins of the whole batch, for each coordinate.
+    pub fn all_coins(&self) -> u64 {
+        u64::from(self.coins) * u64::from(self.batch_size)
+    }
+
+    /// At least the variance of the noise of its sum, for each coordinate of v: rounding a person's
+    /// value at random adds at most 1/levels^2, the coins of a batch add (2/levels)^2 coins
+    /// batch_size 3/16.
+    pub fn variance(&self) -> f64 {
+        let coin = binomial::CHANCE * (1.0 - binomial::CHANCE);
+        // In steps of 2/levels; random rounding has a variance of at most 1/4.
+        let person = f64::from(self.coins) * coin + 0.25;
+        let step = 2.0 / f64::from(self.levels);
+        f64::from(self.batch_size) * person * step * step
+    }
+
+    fn check(&self) -> Result<(), BaselineError> {
+        BatchSize::new(u64::from(self.batch_size))?;
+        check_levels(self.levels)?;
+        if self.coins == 0 { Err(BaselineError::Coins(0.0)) } else { Ok(()) }
+    }
+
+    /// Epsilon of what one person sends, and of the sums; none where nothing is proved.
+    fn epsilons(&self, dimension: Dimension, delta: f64) -> (Option<f64>, Option<f64>) {
+        let of = |coins| binomial::epsilon_upper(dimension, self.levels, coins, delta);
+        let local = of(u64::from(self.coins));
+        // Sums are a post-processing of what people send.
+        (local, of(self.all_coins()).into_iter().chain(local).reduce(f64::min))
+    }
+}
+
 /// What a baseline adds to people's data. The numbers are not checked here: [`certify`] refuses
 /// what makes no sense.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Baseline {
     /// A trusted server keeps a binary tree over consecutive leaves of people and releases noisy
@@ -57,6 +104,25 @@ pub enum Baseline {
         /// Leaves, at least 2.
         leaves: u32,
         /// Standard deviation of the noise of a node, for each of the D coordinates.
+        noise_std: f64,
+        /// Delta of the guarantee.
+        delta: f64,
+    },
+    /// A trusted server releases noisy prefix sums over consecutive leaves of public sizes, with
+    /// noise that is correlated from prefix to prefix: prefix t has the noise f_0 z_t + ... +
+    /// f_{t-1} z_1, with independent z and f_k = C(2k, k)/4^k.
+    ///
+    /// # Reference
+    /// Denisov, McMahan, Rush, Smith, Guha Thakurta 2022, *Improved differential privacy for SGD via
+    /// optimal private linear operators on adaptive streams*; the factor is that of Fichtenberger,
+    /// Henzinger, Upadhyay 2023, *Constant matters: fine-grained error bound on differentially
+    /// private continual observation*.
+    GaussianFactorized {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Prefixes that are released (n). The sizes of the leaves do not matter.
+        releases: u32,
+        /// Standard deviation of each z, for each of the D coordinates.
         noise_std: f64,
         /// Delta of the guarantee.
         delta: f64,
@@ -84,7 +150,7 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// The same reports behind a shuffler, which shows the multiset of a batch.
+    /// The same reports behind a shuffler that releases the sum of a batch, as ours does.
     ///
     /// # Reference
     /// Chowdhury, Zhou 2022, *Shuffle private linear contextual bandits*, SDP-Amp.
@@ -109,12 +175,8 @@ pub enum Baseline {
     ShuffledBinomial {
         /// Dimension of the contexts (d).
         dimension: u32,
-        /// People in a batch, all with honest devices: everybody's coins count.
-        batch_size: u32,
-        /// Steps from v = -1 to v = 1.
-        levels: u32,
-        /// Noise bits per person and coordinate.
-        coins: u32,
+        /// The batches in order; the last one is repeated.
+        batches: Vec<BinomialBatch>,
         /// Delta of the guarantee.
         delta: f64,
     },
@@ -128,6 +190,9 @@ impl Baseline {
             Self::GaussianTree { dimension, leaf_size, leaves, noise_std, delta } => {
                 ("gaussian-tree", vec![dimension, leaf_size, leaves], vec![noise_std, delta])
             }
+            Self::GaussianFactorized { dimension, releases, noise_std, delta } => {
+                ("gaussian-factorized", vec![dimension, releases], vec![noise_std, delta])
+            }
             Self::GaussianBatches { dimension, noise_std, delta } => {
                 ("gaussian-batches", vec![dimension], vec![noise_std, delta])
             }
@@ -137,8 +202,9 @@ impl Baseline {
             Self::ShuffledGaussian { dimension, batch_size, noise_std, delta } => {
                 ("shuffled-gaussian", vec![dimension, batch_size], vec![noise_std, delta])
             }
-            Self::ShuffledBinomial { dimension, batch_size, levels, coins, delta } => {
-                ("shuffled-binomial", vec![dimension, batch_size, levels, coins], vec![delta])
+            Self::ShuffledBinomial { dimension, ref batches, delta } => {
+                let numbers = batches.iter().flat_map(|b| [b.batch_size, b.levels, b.coins]);
+                ("shuffled-binomial", iter::once(dimension).chain(numbers).collect(), vec![delta])
             }
         };
         let mut bytes = b"incrowd/baseline/v1\0".to_vec();
@@ -152,6 +218,7 @@ impl Baseline {
     pub fn dimension(&self) -> u32 {
         match *self {
             Self::GaussianTree { dimension, .. }
+            | Self::GaussianFactorized { dimension, .. }
             | Self::GaussianBatches { dimension, .. }
             | Self::LocalGaussian { dimension, .. }
             | Self::ShuffledGaussian { dimension, .. }
@@ -163,6 +230,7 @@ impl Baseline {
     pub fn delta(&self) -> f64 {
         match *self {
             Self::GaussianTree { delta, .. }
+            | Self::GaussianFactorized { delta, .. }
             | Self::GaussianBatches { delta, .. }
             | Self::LocalGaussian { delta, .. }
             | Self::ShuffledGaussian { delta, .. }
@@ -170,24 +238,20 @@ impl Baseline {
         }
     }
 
-    /// Standard deviation of the noise of one released sum (a node of the tree, one person's
-    /// report, a batch), for each coordinate of v.
-    ///
-    /// For the binomial this is an upper bound: rounding a person's value at random adds at most
-    /// 1/levels^2 to the variance, the coins of a batch add (2/levels)^2 coins batch_size 3/16.
+    /// Standard deviation of the noise of one released sum (a node of the tree, the first prefix of
+    /// a factorization, one person's report, a batch), for each coordinate of v. For the binomial
+    /// it is that of the noisiest batch, and an upper bound.
     pub fn noise_std(&self) -> f64 {
         match *self {
             Self::GaussianTree { noise_std, .. }
+            | Self::GaussianFactorized { noise_std, .. }
             | Self::GaussianBatches { noise_std, .. }
             | Self::LocalGaussian { noise_std, .. } => noise_std,
             Self::ShuffledGaussian { batch_size, noise_std, .. } => {
                 noise_std * sqrt(f64::from(batch_size))
             }
-            Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
-                let coin = binomial::CHANCE * (1.0 - binomial::CHANCE);
-                // In steps of 2/levels; random rounding has a variance of at most 1/4.
-                let person = f64::from(coins) * coin + 0.25;
-                2.0 / f64::from(levels) * sqrt(f64::from(batch_size) * person)
+            Self::ShuffledBinomial { ref batches, .. } => {
+                sqrt(batches.iter().map(BinomialBatch::variance).fold(0.0, f64::max))
             }
         }
     }
@@ -200,6 +264,10 @@ impl Baseline {
                 check_tree(leaf_size, leaves)?;
                 check_noise(noise_std)
             }
+            Self::GaussianFactorized { releases, noise_std, .. } => {
+                check_releases(releases)?;
+                check_noise(noise_std)
+            }
             Self::GaussianBatches { noise_std, .. } | Self::LocalGaussian { noise_std, .. } => {
                 check_noise(noise_std)
             }
@@ -207,10 +275,11 @@ impl Baseline {
                 BatchSize::new(u64::from(batch_size))?;
                 check_noise(noise_std)
             }
-            Self::ShuffledBinomial { batch_size, levels, coins, .. } => {
-                BatchSize::new(u64::from(batch_size))?;
-                check_levels(levels)?;
-                if coins == 0 { Err(BaselineError::Coins(0.0)) } else { Ok(()) }
+            Self::ShuffledBinomial { ref batches, .. } => {
+                if batches.is_empty() {
+                    return Err(BaselineError::NoBatches);
+                }
+                batches.iter().try_for_each(BinomialBatch::check)
             }
         }
     }
@@ -231,129 +300,19 @@ fn check_tree(leaf_size: u32, leaves: u32) -> Result<(), BaselineError> {
     if leaves < 2 { Err(BaselineError::Leaves(leaves)) } else { Ok(()) }
 }
 
+fn check_releases(releases: u32) -> Result<(), BaselineError> {
+    if (1..=MOST_RELEASES).contains(&releases) {
+        Ok(())
+    } else {
+        Err(BaselineError::Releases(releases))
+    }
+}
+
 fn check_noise(noise_std: f64) -> Result<(), BaselineError> {
     let (least, most) = NOISE_RANGE;
     if (least..=most).contains(&noise_std) {
         Ok(())
     } else {
         Err(BaselineError::NoiseStd(noise_std))
-    }
-}
-
-/// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the
-/// hash of the mechanism it is about.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BaselineCertificate {
-    mechanism: MechanismHash,
-    epsilon_local: Option<f64>,
-    epsilon_central: Option<f64>,
-    delta: f64,
-    adversary: &'static str,
-}
-
-impl BaselineCertificate {
-    /// Hash of the mechanism this is about.
-    pub fn mechanism(&self) -> MechanismHash {
-        self.mechanism
-    }
-
-    /// Epsilon of what one person sends, at [`Self::delta`]. None if raw data leave the device or
-    /// nothing is proved.
-    pub fn epsilon_local(&self) -> Option<f64> {
-        self.epsilon_local
-    }
-
-    /// Epsilon of all that is released, at [`Self::delta`]. None if nothing is proved.
-    pub fn epsilon_central(&self) -> Option<f64> {
-        self.epsilon_central
-    }
-
-    /// Delta of both.
-    pub fn delta(&self) -> f64 {
-        self.delta
-    }
-
-    /// Against whom the central guarantee holds, and who is trusted.
-    pub fn adversary(&self) -> &'static str {
-        self.adversary
-    }
-}
-
-/// The certificate of a baseline's mechanism.
-///
-/// # Privacy
-/// Protects one person who takes part once: all other people may be the worst possible, and other
-/// people's data may depend on what was released. A person's own choices depend on their own
-/// context, as they must; everyone else sees post-processing (joint differential privacy).
-pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError> {
-    baseline.check()?;
-    let delta = baseline.delta();
-    let (epsilon_local, epsilon_central) = match *baseline {
-        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
-            (None, epsilon_central(baseline)?)
-        }
-        Baseline::LocalGaussian { .. } => {
-            let epsilon = epsilon_central(baseline)?;
-            (epsilon, epsilon)
-        }
-        Baseline::ShuffledGaussian { dimension, noise_std, .. } => {
-            let local = Baseline::LocalGaussian { dimension, noise_std, delta };
-            (epsilon_central(&local)?, epsilon_central(baseline)?)
-        }
-        Baseline::ShuffledBinomial { dimension, levels, coins, .. } => {
-            let d = Dimension::new(dimension)?;
-            let local = binomial::epsilon_upper(d, levels, u64::from(coins), delta);
-            let central = epsilon_central(baseline)?;
-            // Sums are a post-processing of what people send.
-            (local, central.into_iter().chain(local).reduce(f64::min))
-        }
-    };
-    Ok(BaselineCertificate {
-        mechanism: baseline.hash(),
-        epsilon_local,
-        epsilon_central,
-        delta,
-        adversary: adversary(baseline),
-    })
-}
-
-/// Epsilon of all that a mechanism with checked numbers releases.
-fn epsilon_central(baseline: &Baseline) -> Result<Option<f64>, BaselineError> {
-    let dimension = Dimension::new(baseline.dimension())?;
-    let diameter = local::exact_diameter_2(dimension);
-    Ok(match *baseline {
-        Baseline::GaussianTree { leaves, noise_std, delta, .. } => {
-            let shift = diameter * sqrt(f64::from(tree_levels(leaves))) / noise_std;
-            Some(gaussian::epsilon_upper(shift, delta))
-        }
-        Baseline::GaussianBatches { noise_std, delta, .. }
-        | Baseline::LocalGaussian { noise_std, delta, .. } => {
-            Some(gaussian::epsilon_upper(diameter / noise_std, delta))
-        }
-        Baseline::ShuffledGaussian { batch_size, noise_std, delta, .. } => {
-            let shift = diameter / noise_std;
-            Some(amplified::epsilon_upper(shift, BatchSize::new(u64::from(batch_size))?, delta)?)
-        }
-        Baseline::ShuffledBinomial { batch_size, levels, coins, delta, .. } => {
-            let coins = u64::from(coins) * u64::from(batch_size);
-            binomial::epsilon_upper(dimension, levels, coins, delta)
-        }
-    })
-}
-
-fn adversary(baseline: &Baseline) -> &'static str {
-    match baseline {
-        Baseline::GaussianTree { .. } | Baseline::GaussianBatches { .. } => {
-            "whoever sees every model and everyone else's choices; the server sees all raw data and is trusted"
-        }
-        Baseline::LocalGaussian { .. } => {
-            "whoever sees every report and who sent it; only the person's own device is trusted"
-        }
-        Baseline::ShuffledGaussian { .. } => {
-            "whoever sees the reports of a batch without their senders; the shuffler and all other devices of the batch are trusted"
-        }
-        Baseline::ShuffledBinomial { .. } => {
-            "whoever sees the sums of a batch; the shuffler and all other devices of the batch are trusted, since the noise is made by everyone together"
-        }
     }
 }

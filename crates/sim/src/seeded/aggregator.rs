@@ -8,6 +8,7 @@ use rand_core::Rng;
 use rand_distr::{Binomial, Distribution, StandardNormal};
 
 use super::stream;
+use crate::baseline::BinomialBatch;
 
 /// Noisy sums of r u and tril(u u') over some people, u = x/L. Only an aggregator makes one.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,36 +123,20 @@ impl Aggregator for GaussianAggregator {
 /// et al. 2021).
 pub struct BinomialAggregator {
     dimension: usize,
-    batch_size: u32,
-    /// g.
-    levels: u32,
-    /// Of a batch.
-    coins: u64,
-    /// Of a batch.
-    variance: f64,
+    /// In order; the last one is repeated.
+    batches: Vec<BinomialBatch>,
+    released: usize,
     sums: Vec<u64>,
     count: u32,
     rng: ChaCha8Rng,
 }
 
 impl BinomialAggregator {
-    /// Every person rounds to one of `levels` steps and adds `coins` coins to each coordinate, each
-    /// 1 with probability 1/4.
-    pub fn new(dimension: usize, batch_size: u32, (levels, coins): (u32, u32), seed: u64) -> Self {
-        // A coin has variance 3/16, random rounding at most 1/4, in units of 2/levels.
-        let person = f64::from(coins) * 3.0 / 16.0 + 0.25;
-        let step = 2.0 / f64::from(levels);
-        let variance = f64::from(batch_size) * person * step * step;
-        Self {
-            dimension,
-            batch_size,
-            levels,
-            coins: u64::from(coins) * u64::from(batch_size),
-            variance,
-            sums: vec![0; incrowd_protocol::coordinates(dimension)],
-            count: 0,
-            rng: stream(seed, 2),
-        }
+    /// In each batch every person rounds to one of its levels and adds its coins to each coordinate,
+    /// each 1 with probability 1/4. The last batch is repeated.
+    pub fn new(dimension: usize, batches: Vec<BinomialBatch>, seed: u64) -> Self {
+        let sums = vec![0; incrowd_protocol::coordinates(dimension)];
+        Self { dimension, batches, released: 0, sums, count: 0, rng: stream(seed, 2) }
     }
 }
 
@@ -161,19 +146,21 @@ impl Aggregator for BinomialAggregator {
     }
 
     fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
-        let (levels, rng, sums) = (f64::from(self.levels), &mut self.rng, &mut self.sums);
+        let batch = *self.batches.get(self.released).or(self.batches.last())?;
+        let (levels, rng, sums) = (f64::from(batch.levels), &mut self.rng, &mut self.sums);
         for_each_coordinate(context, reward, |i, value| {
             let scaled = f64::midpoint(value.clamp(-1.0, 1.0), 1.0) * levels;
             let up = f64::from(rng.next_u32()) < (scaled - scaled.floor()) * 4_294_967_296.0;
             sums[i] += scaled as u64 + u64::from(up);
         });
         self.count += 1;
-        if self.count < self.batch_size {
+        if self.count < batch.batch_size {
             return None;
         }
+        let coins = batch.all_coins();
         // 1/4 is a probability.
-        let law = Binomial::new(self.coins, 0.25).ok()?;
-        let (people, mean) = (f64::from(self.count), self.coins as f64 / 4.0);
+        let law = Binomial::new(coins, 0.25).ok()?;
+        let (people, mean) = (f64::from(self.count), coins as f64 / 4.0);
         let mut estimates = Vec::with_capacity(self.sums.len());
         for sum in &mut self.sums {
             let noisy = *sum as f64 + law.sample(&mut self.rng) as f64 - mean;
@@ -181,6 +168,7 @@ impl Aggregator for BinomialAggregator {
             *sum = 0;
         }
         self.count = 0;
-        Some(Release { sums: estimates, variance: self.variance })
+        self.released += 1;
+        Some(Release { sums: estimates, variance: batch.variance() })
     }
 }

@@ -1,12 +1,13 @@
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Mechanism, MechanismHash};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::baseline::{Baseline, BaselineCertificate};
 
 /// What a run promises to whom. `certified` only if it was proved for the very mechanism that ran;
-/// so it is made from certificates alone and never read from a file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// so it is made from certificates alone. A file's is believed only by whoever can tell that the
+/// same program wrote it for the same mechanism (`docs/decisions/0004-fair-baselines.md`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guarantee {
     epsilon_local: Option<f64>,
     epsilon_central: Option<f64>,

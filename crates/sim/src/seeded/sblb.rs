@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use incrowd_bandit::Bandit;
-use incrowd_device::{Device, DeviceError, Randomizer};
+use incrowd_device::{Device, DeviceError};
 use incrowd_protocol::{Model, Report, TaskConfig};
 use incrowd_shuffler::{Batch, Outcome, Refusal};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Algorithm, Choice, Progress, stream};
+use super::{Algorithm, Bulk, Choice, Progress, stream};
 use crate::SimulationError;
 
 /// How reports travel in a simulation. Both have the same law.
@@ -63,7 +63,7 @@ pub struct Sblb {
     task: Arc<TaskConfig>,
     path: Path,
     devices: Devices,
-    randomizer: Randomizer,
+    bulk: Bulk,
     batch: Batch,
     bandit: Bandit,
     progress: Progress,
@@ -75,7 +75,7 @@ impl Sblb {
         Self {
             path,
             devices: Devices::new(task.clone(), seed),
-            randomizer: Randomizer::new(task.mechanism()),
+            bulk: Bulk::new(task.mechanism(), stream(seed, 2)),
             batch: Batch::new(Arc::new(task.mechanism().clone())),
             bandit: Bandit::new(task.clone()),
             progress: Progress::default(),
@@ -96,14 +96,6 @@ impl Sblb {
         let bytes = report.encode(self.task.mechanism()).map_err(DeviceError::from)?;
         Ok(self.batch.accept_bytes(&bytes))
     }
-
-    fn in_bulk(&mut self, context: &[f64], reward: f64) -> Outcome {
-        let (randomizer, coins) = (&mut self.randomizer, &mut self.devices.coins);
-        self.batch.fill(|round, sums| {
-            let (counts, _) = randomizer.randomize(round, context, reward, coins);
-            sums.add(counts);
-        })
-    }
 }
 
 impl Algorithm for Sblb {
@@ -118,7 +110,7 @@ impl Algorithm for Sblb {
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
         let outcome = match self.path {
             Path::Wire => self.by_wire(context, reward)?,
-            Path::Bulk => self.in_bulk(context, reward),
+            Path::Bulk => self.bulk.add(&mut self.batch, context, reward),
         };
         match outcome {
             Outcome::Released(sums) => {

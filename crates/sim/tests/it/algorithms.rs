@@ -10,7 +10,7 @@ use incrowd_protocol::{
 use incrowd_sim::{
     Aggregator, Algorithm, BinomialAggregator, Choice, GaussianAggregator, GaussianNoise,
     Guarantee, LinUcb, Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
-    baseline::{self, Baseline},
+    baseline::{self, Baseline, BinomialBatch},
 };
 
 const X: [f64; 3] = [0.6, -0.5, 0.3];
@@ -57,7 +57,8 @@ fn crowds_release_unbiased_sums_with_the_stated_noise() {
     check(&noisy(GaussianNoise::PerPerson(0.4)), 0.0);
     check(&noisy(GaussianNoise::PerBatch(3.0)), 0.0);
     let rounding = f64::from(BATCH) / 14f64.powi(2);
-    check(&releases(BinomialAggregator::new(3, BATCH, (14, 3), 1)), rounding);
+    let batch = BinomialBatch { batch_size: BATCH, levels: 14, coins: 3 };
+    check(&releases(BinomialAggregator::new(3, vec![batch], 1)), rounding);
 }
 
 #[test]
@@ -65,6 +66,18 @@ fn batches_have_their_sizes_and_the_last_is_repeated() {
     let mut aggregator = GaussianAggregator::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
     let releases: Vec<u32> = (1..=11).filter(|_| aggregator.add(&X, REWARD).is_some()).collect();
     assert_eq!(releases, [2, 5, 8, 11]);
+
+    // Each with its own levels and coins: 2/levels (coins batch_size 3/16 + batch_size/4)^(1/2).
+    let batch = |batch_size, levels, coins| BinomialBatch { batch_size, levels, coins };
+    let mut aggregator = BinomialAggregator::new(3, vec![batch(2, 10, 4), batch(3, 40, 64)], 1);
+    let releases: Vec<(u32, f64)> = (1..=11)
+        .filter_map(|person| Some((person, aggregator.add(&X, REWARD)?.variance())))
+        .collect();
+    let people: Vec<u32> = releases.iter().map(|release| release.0).collect();
+    assert_eq!(people, [2, 5, 8, 11]);
+    for (release, variance) in releases.iter().zip([0.08, 0.091_875, 0.091_875, 0.091_875]) {
+        assert!((release.1 - variance).abs() < 1e-12, "{release:?}");
+    }
 }
 
 #[test]
@@ -113,13 +126,8 @@ fn only_the_certificate_of_what_ran_certifies() {
     let less = Baseline::LocalGaussian { dimension, noise_std: 0.99 * noise_std, delta };
     assert!(!Guarantee::of_baseline(&less, &certificate).is_certified());
     // Too few coins to prove anything.
-    let few = Baseline::ShuffledBinomial {
-        dimension: 5,
-        batch_size: 100,
-        levels: 40,
-        coins: 1,
-        delta: 1e-6,
-    };
+    let batches = vec![BinomialBatch { batch_size: 100, levels: 40, coins: 1 }];
+    let few = Baseline::ShuffledBinomial { dimension: 5, batches, delta: 1e-6 };
     let certificate = baseline::certify(&few).unwrap();
     assert_eq!(certificate.epsilon_central(), None);
     assert!(!Guarantee::of_baseline(&few, &certificate).is_certified());

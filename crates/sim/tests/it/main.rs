@@ -7,3 +7,4 @@ mod demo_problem;
 mod environment_data;
 mod environments;
 mod paths;
+mod sums;

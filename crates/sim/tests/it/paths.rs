@@ -169,7 +169,7 @@ impl Environment for Constant {
 /// 1e-10/D.
 #[test]
 fn the_simulators_paths_estimate_the_truth() {
-    for bits in [1, 3] {
+    for bits in [1, 3, 64] {
         for path in [Path::Wire, Path::Bulk] {
             let mut simulation = Simulation::new(Constant, Sblb::new(task(bits), path, 3)).unwrap();
             simulation.run(u64::from(REPORTS)).unwrap();
