@@ -200,6 +200,6 @@ fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<(), Box<dyn Erro
     let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
     let (route, trust) = (Route::Direct(address), Trust::new(ca.as_deref()));
     let shuffler = ShufflerApi::new(route, Some(token.to_owned()), &trust)?;
-    runtime()?.block_on(shuffler.release(task, 1, Duration::ZERO))?;
+    runtime()?.block_on(shuffler.release(task, 1, None, Duration::ZERO))?;
     Ok(())
 }

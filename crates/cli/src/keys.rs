@@ -35,7 +35,8 @@ enum Command {
     /// Rotation, step 2, when devices have seen it (after a few minutes): seal to it from now on.
     Activate,
     /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window
-    /// later): erase it.
+    /// later): remove its secret and overwrite the old file. A flash disk, a snapshot or a
+    /// copy-on-write file system may keep it all the same: the disk should be encrypted.
     Expire,
     /// Make a token, keep its hash, and print it: it is shown only now.
     Token {
@@ -108,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Expire => {
             for id in shuffler()?.expire_old()? {
-                out!("key {id} is expired, its secret erased");
+                out!("key {id} is expired, its secret overwritten");
             }
             hint_reload();
         }

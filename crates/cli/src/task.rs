@@ -9,8 +9,8 @@ use std::{
 
 use clap::{Args, Subcommand, ValueEnum};
 use incrowd_node::{
-    Files, Limits, TaskStatus, load_task, read_token,
-    store::{BanditStore, SqliteBanditStore, backup, verify},
+    Files, Heads, Limits, StoreError, TaskStatus, load_task, read_token,
+    store::{BanditStore, SqliteBanditStore, SqliteShufflerStore, backup, verify},
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
@@ -97,6 +97,13 @@ enum Command {
         /// Folder with the copies.
         #[arg(long, value_name = "FOLDER")]
         from: PathBuf,
+        /// The file `shuffler.heads` of the service; `heads.json` in the data folder by default.
+        #[arg(long, value_name = "FILE")]
+        heads: Option<PathBuf>,
+        /// Restore a backup although releases were made after it: reports that were counted since
+        /// then can be counted again, and rounds that the bandit has be released a second time.
+        #[arg(long)]
+        accept_rollback: bool,
     },
 }
 
@@ -137,7 +144,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             fs::create_dir_all(to)?;
             copy(&Files::of(data), &Files::of(to))?;
         }
-        Command::Restore { data, from } => {
+        Command::Restore { data, from, heads, accept_rollback } => {
             fs::create_dir_all(data)?;
             let (from, to) = (Files::of(from), Files::of(data));
             for (from, to) in stores(&from, &to) {
@@ -148,7 +155,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
                     verify(from)?;
                 }
             }
+            let heads = heads.as_ref().unwrap_or(&to.heads);
+            let behind = behind(&from, heads)?;
+            if let (Some((_, error)), false) = (behind.first(), *accept_rollback) {
+                return Err(format!(
+                    "{error}\nhint: --accept-rollback restores it all the same: reports that were counted since the backup can then be counted again"
+                )
+                .into());
+            }
             copy(&from, &to)?;
+            accept(heads, &behind)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -257,6 +273,37 @@ fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> 
         }
     }
     Ok(())
+}
+
+/// The tasks of which a backup does not have the last release that is known, and why.
+fn behind(from: &Files, heads: &Path) -> Result<Vec<(TaskId, StoreError)>, Box<dyn Error>> {
+    let heads = Heads::load(heads)?;
+    if !from.shuffler_store.exists() {
+        return Ok(Vec::new());
+    }
+    let store = SqliteShufflerStore::inspect(&from.shuffler_store)?;
+    let mut behind = Vec::new();
+    for task in heads.tasks() {
+        match heads.check(&store, &task) {
+            Ok(()) => {}
+            Err(error @ StoreError::WentBack { .. }) => behind.push((task, error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(behind)
+}
+
+/// Forgets what is known of tasks that went back with the operator's consent.
+fn accept(heads: &Path, behind: &[(TaskId, StoreError)]) -> Result<(), Box<dyn Error>> {
+    let mut heads = Heads::load(heads)?;
+    for (task, _) in behind {
+        let last = heads.get(task).map_or(0, |last| last.round);
+        heads.forget(task);
+        eprintln!(
+            "task {task}: releases up to round {last} were made, the backup has fewer. Reports counted since then can be counted again. The bandit of this task must begin anew too: delete its store, or it refuses this shuffler"
+        );
+    }
+    Ok(heads.save()?)
 }
 
 fn stores<'a>(from: &'a Files, to: &'a Files) -> [(&'a PathBuf, &'a PathBuf); 2] {

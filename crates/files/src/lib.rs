@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -29,6 +29,36 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_new(&new, bytes)?;
     fs::rename(&new, path)?;
     sync_folder(path)
+}
+
+/// Replaces a file and then overwrites the old one, whose name is gone: for secrets that must not
+/// stay in free blocks of the disk. What the medium keeps of overwritten blocks is beyond this.
+pub fn replace_erasing(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A crash left a new file, with secrets.
+    erase(&beside(path, ".new"))?;
+    let old = match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        opened => Some(opened?),
+    };
+    replace(path, bytes)?;
+    old.map_or(Ok(()), |old| overwrite(&old))
+}
+
+/// Overwrites a file and removes it; one that is not there is no error.
+pub fn erase(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => overwrite(&opened?)?,
+    }
+    fs::remove_file(path)?;
+    sync_folder(path)
+}
+
+/// Zeros in the place of everything.
+fn overwrite(mut file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    io::copy(&mut io::repeat(0).take(length), &mut file)?;
+    file.sync_all()
 }
 
 /// The path with this ending after its name.
@@ -84,6 +114,26 @@ mod tests {
         let absent = folder.path().join("absent");
         replace(&absent, b"new").unwrap();
         assert_eq!(fs::read(&absent).unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_is_erased_is_overwritten_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("secret"), folder.path().join("link"));
+        create(&path, b"first secret").unwrap();
+        // A second name shows what becomes of the blocks.
+        fs::hard_link(&path, &link).unwrap();
+        replace_erasing(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::read(&link).unwrap(), [0; 12]);
+        fs::remove_file(&link).unwrap();
+        fs::hard_link(&path, &link).unwrap();
+        erase(&path).unwrap();
+        assert!(!path.exists());
+        assert_eq!(fs::read(&link).unwrap(), [0; 6]);
+        erase(&path).unwrap();
+        replace_erasing(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 
     #[test]

@@ -82,8 +82,7 @@ async fn healthz() -> &'static str {
 /// A report would be stored, a release absorbed.
 async fn readyz(State(admin): State<Admin>) -> Response {
     for role in &admin.roles {
-        if !role.ready().await {
-            let detail = "the store cannot take anything now";
+        if let Err(detail) = role.ready().await {
             return Problem::new(Kind::Unavailable, detail).into_response();
         }
     }

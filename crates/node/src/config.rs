@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Limits;
+use crate::{Limits, RoundKeysConfig};
 
 /// Why settings cannot be used.
 #[derive(Debug, Error)]
@@ -136,6 +136,15 @@ pub struct ShufflerConfig {
     /// Where batches close by time: milliseconds from the closing of a round until its release is
     /// shown, 10 to 60000. Longer than closing takes at its slowest.
     pub release_delay_milliseconds: u64,
+    /// Where the keys of rounds are; in memory by default, where the system has a file system
+    /// there.
+    pub round_keys: Option<RoundKeysConfig>,
+    /// Whether a task with a grace window goes on without the ids whose round key is gone, so that
+    /// late reports may count twice.
+    pub accept_lost_round_keys: bool,
+    /// File with the last release of every task, to notice a store that went back; `heads.json` in
+    /// the data folder by default.
+    pub heads: Option<PathBuf>,
 }
 
 impl Default for ShufflerConfig {
@@ -145,6 +154,9 @@ impl Default for ShufflerConfig {
             open_uploads: false,
             gateway: true,
             release_delay_milliseconds: 250,
+            round_keys: None,
+            accept_lost_round_keys: false,
+            heads: None,
         }
     }
 }

@@ -217,7 +217,8 @@ impl Keys {
         Ok(id)
     }
 
-    /// Last step: erases the secrets of all active keys but the newest.
+    /// Last step: removes the secrets of all active keys but the newest. The old file is
+    /// overwritten; what the medium keeps of overwritten blocks is beyond this.
     pub fn expire_old(&mut self) -> Result<Vec<u8>, KeyError> {
         let newest = self.content.sealing.iter().rposition(|key| key.state == KeyState::Active);
         let mut expired = Vec::new();
@@ -237,7 +238,7 @@ impl Keys {
 
     fn save(&mut self) -> Result<(), KeyError> {
         let text = Zeroizing::new(text(&self.content, &self.path)?);
-        incrowd_files::replace(&self.path, text.as_bytes())
+        incrowd_files::replace_erasing(&self.path, text.as_bytes())
             .map_err(|error| KeyError::File { path: self.path.clone(), error })?;
         self.opening.clear();
         for key in &self.content.sealing {

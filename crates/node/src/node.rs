@@ -11,8 +11,9 @@ use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
 use zeroize::Zeroizing;
 
 use crate::{
-    KeyRole, Keys, Metrics, NodeConfig, ServiceError, admin,
+    KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError, admin,
     bandit::{BanditServer, Source},
+    heads,
     http::with_middleware,
     listener::Listener,
     openapi,
@@ -57,6 +58,8 @@ pub struct Files {
     pub shuffler_store: PathBuf,
     /// The bandit's store.
     pub bandit_store: PathBuf,
+    /// The last release of every task, if `shuffler.heads` names no other file.
+    pub heads: PathBuf,
 }
 
 impl Files {
@@ -68,6 +71,7 @@ impl Files {
             tokens: data.join("tokens.toml"),
             shuffler_store: data.join("shuffler.db"),
             bandit_store: data.join("bandit.db"),
+            heads: data.join("heads.json"),
         }
     }
 
@@ -119,19 +123,28 @@ impl Node {
         let (tokens, new_tokens) = tokens(&files, both)?;
         let (tokens, metrics) = (Arc::new(tokens), Arc::new(Metrics::default()));
         let service = Service { config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
-        let shuffler = match shuffler_keys {
+        let shuffler = shuffler_keys
+            .map(|keys| {
+                Ok::<_, StoreError>((SqliteShufflerStore::open(&files.shuffler_store)?, keys))
+            })
+            .transpose()?;
+        let bandit = bandit_keys
+            .map(|keys| Ok::<_, StoreError>((SqliteBanditStore::open(&files.bandit_store)?, keys)))
+            .transpose()?;
+        if let (Some((shuffler, _)), Some((bandit, _))) = (&shuffler, &bandit) {
+            // Before anything is counted.
+            heads::compare(shuffler, bandit, &tasks)?;
+        }
+        let shuffler = shuffler
+            .map(|(store, keys)| {
+                Shuffler::start(&service, Arc::new(store), keys, files.shuffler_keys.clone())
+            })
+            .transpose()?;
+        let learning = match bandit {
             None => None,
-            Some(keys) => {
-                let store = Arc::new(SqliteShufflerStore::open(&files.shuffler_store)?);
-                Some(Shuffler::start(&service, store, keys, files.shuffler_keys.clone())?)
-            }
-        };
-        let learning = match bandit_keys {
-            None => None,
-            Some(keys) => {
+            Some((store, keys)) => {
                 let source = Source::new(config, shuffler.as_ref())?;
-                let store = Arc::new(SqliteBanditStore::open(&files.bandit_store)?);
-                Some((BanditServer::start(&service, store, keys)?, source))
+                Some((BanditServer::start(&service, Arc::new(store), keys)?, source))
             }
         };
         let bandit = learning.as_ref().map(|(bandit, _)| bandit.clone());

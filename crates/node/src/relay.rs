@@ -92,8 +92,8 @@ impl Role for Relay {
             .with_state(self)
     }
 
-    fn ready(&self) -> Later<'_, bool> {
-        Box::pin(async { true })
+    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
+        Box::pin(async { Ok(()) })
     }
 
     fn reload(&self) -> Result<(), ServiceError> {

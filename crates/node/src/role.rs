@@ -15,6 +15,9 @@ use crate::{
 /// An answer that a role may have to wait for.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Why a role whose store fails is not ready.
+pub(crate) const NO_STORE: &str = "the store cannot take anything now";
+
 /// What every role of a process with tasks is given.
 pub struct Service<'a> {
     /// Checked settings.
@@ -35,8 +38,8 @@ pub trait Role: Send + Sync {
     /// What it answers.
     fn routes(self: Arc<Self>) -> Router;
 
-    /// Whether it could do its work now.
-    fn ready(&self) -> Later<'_, bool>;
+    /// Whether it could do its work now, and otherwise why not.
+    fn ready(&self) -> Later<'_, Result<(), &'static str>>;
 
     /// Takes changed files into use, on SIGHUP.
     fn reload(&self) -> Result<(), ServiceError>;

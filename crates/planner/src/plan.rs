@@ -140,8 +140,7 @@ fn certified(
         let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
         let mut unused = false;
         for (stage, round) in stages.iter_mut().zip(certificate.rounds()) {
-            let ratio =
-                left(round.epsilon_central).min(local / round.epsilon_local).min(whole);
+            let ratio = left(round.epsilon_central).min(local / round.epsilon_local).min(whole);
             let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
             if change && ratio.is_finite() {
                 unused = holds;

@@ -1,7 +1,7 @@
 //! The paths of the services: templates for routers (`{name}` is a parameter), and functions that
 //! fill them.
 
-use crate::{ReportId, TaskId};
+use crate::{ReleaseHash, ReportId, TaskId};
 
 /// The task's notice, at the shuffler.
 pub const NOTICE: &str = "/v1/tasks/{task}/config";
@@ -48,9 +48,12 @@ pub fn reports(task: &TaskId) -> String {
     of(REPORTS, task)
 }
 
-/// Fills [`RELEASE`]; the shuffler waits up to `wait` seconds for a batch that is not full.
-pub fn release(task: &TaskId, round: u32, wait: u64) -> String {
-    format!("{}?wait={wait}", of(RELEASE, task).replace("{round}", &round.to_string()))
+/// Fills [`RELEASE`]; the shuffler waits up to `wait` seconds for a batch that is not full. `after`
+/// is the release before it that the caller has.
+pub fn release(task: &TaskId, round: u32, after: Option<ReleaseHash>, wait: u64) -> String {
+    let path = of(RELEASE, task).replace("{round}", &round.to_string());
+    let after = after.map_or_else(String::new, |after| format!("&after={after}"));
+    format!("{path}?wait={wait}{after}")
 }
 
 /// Fills [`MODEL`], for a version above `after`; the bandit waits up to `wait` seconds for one.
@@ -81,7 +84,11 @@ mod tests {
             (round(&task), "/round".to_owned()),
             (report(&task, id), format!("/reports/{}", "c0".repeat(16))),
             (reports(&task), "/reports".to_owned()),
-            (release(&task, 3, 20), "/releases/3?wait=20".to_owned()),
+            (release(&task, 3, None, 20), "/releases/3?wait=20".to_owned()),
+            (
+                release(&task, 3, Some(ReleaseHash::from_bytes([1; 32])), 20),
+                format!("/releases/3?wait=20&after={}", "01".repeat(32)),
+            ),
             (model(&task, 7, 0), "/model?after=7&wait=0".to_owned()),
             (close(&task), "/close".to_owned()),
         ] {

@@ -41,6 +41,8 @@ pub enum ProblemKind {
     Early,
     /// The report was made with another law than the current round's.
     OtherLaw,
+    /// The bandit has absorbed another release than the shuffler's store has.
+    OtherHistory,
     /// The task takes no more reports.
     Finished,
     /// Too many reports at once.
@@ -55,7 +57,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, for the documentation's test.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::BadRequest,
         Self::Unauthorized,
         Self::Forbidden,
@@ -73,6 +75,7 @@ impl ProblemKind {
         Self::Late,
         Self::Early,
         Self::OtherLaw,
+        Self::OtherHistory,
         Self::Finished,
         Self::RateLimited,
         Self::Unavailable,
@@ -128,6 +131,7 @@ impl ProblemKind {
             | Self::Forbidden
             | Self::NotFound
             | Self::NoModel
+            | Self::OtherHistory
             | Self::MethodNotAllowed
             | Self::Early
             | Self::Timeout
@@ -162,6 +166,9 @@ impl ProblemKind {
             Self::Late => (409, "late", "The report's round is over"),
             Self::Early => (409, "early", "The report's round has not begun"),
             Self::OtherLaw => (409, "other-law", "The report has another law than this round"),
+            Self::OtherHistory => {
+                (409, "other-history", "The shuffler's store has another history")
+            }
             Self::Finished => (410, "finished", "The task takes no more reports"),
             Self::RateLimited => (429, "rate-limited", "Too many reports at once"),
             Self::Unavailable => (503, "unavailable", "Nothing can be stored now"),

@@ -5,7 +5,8 @@ use std::{
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_protocol::{
-    BulkAnswer, Mechanism, MediaType, ReportId, Round, RoundNotice, Task, TaskId, TaskNotice, paths,
+    BulkAnswer, Mechanism, MediaType, ReleaseHash, ReportId, Round, RoundNotice, Task, TaskId,
+    TaskNotice, paths,
 };
 use reqwest::Method;
 
@@ -128,14 +129,16 @@ impl ShufflerApi {
     }
 
     /// The sums of a round's batch, signed by the task's shuffler; none when it is not full, also
-    /// after waiting. Whether they are sums of that round is for the caller.
+    /// after waiting. Whether they are sums of that round is for the caller. `after` is the release
+    /// before it that the caller has: a shuffler that has another one refuses.
     pub async fn release(
         &self,
         task: &Task,
         round: u32,
+        after: Option<ReleaseHash>,
         wait: Duration,
     ) -> Result<Option<Signed>, TransportError> {
-        let request = Request::get(paths::release(&task.id(), round, wait.as_secs()))
+        let request = Request::get(paths::release(&task.id(), round, after, wait.as_secs()))
             .wait(wait)
             .limit(longest_release(task.mechanism()));
         let answer = self.send(self.with_token(request)?).await?;

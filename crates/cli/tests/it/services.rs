@@ -62,7 +62,7 @@ fn keys_are_made_shown_and_rotated() {
     assert_eq!(states(), ["1 active", "2 active"]);
     let secrets = || fs::read_to_string(&file).unwrap().matches("secret = ").count();
     assert_eq!(secrets(), 2);
-    assert_eq!(good(&keys("expire")), "key 1 is expired, its secret erased\n");
+    assert_eq!(good(&keys("expire")), "key 1 is expired, its secret overwritten\n");
     assert_eq!((states(), secrets()), (vec!["1 expired".into(), "2 active".into()], 1));
     assert_eq!(mode(&file), 0o600);
 

@@ -1,9 +1,14 @@
 //! Fetches each release from the shuffler, once and in order.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use incrowd_bandit::BanditError;
-use incrowd_protocol::{ProblemKind, Task};
+use incrowd_protocol::{ProblemKind, ReleaseHash, Task};
 use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust, retry};
 use thiserror::Error;
 
@@ -53,6 +58,11 @@ pub enum CollectError {
 }
 
 impl CollectError {
+    /// Whether the shuffler has other releases than those that were absorbed.
+    fn is_other_history(&self) -> bool {
+        matches!(self, Self::Chain { .. }) || self.kind() == Some(ProblemKind::OtherHistory)
+    }
+
     /// What the shuffler calls the problem, if it answered with one.
     fn kind(&self) -> Option<ProblemKind> {
         match self {
@@ -93,15 +103,20 @@ impl Source {
         Ok(Self { supplier, longest_pause })
     }
 
-    /// The bytes of a release, if its batch is full.
-    async fn fetch(&self, task: &Task, round: u32) -> Result<Option<Vec<u8>>, CollectError> {
+    /// The bytes of a release, if its batch is full. `after` is the one before it.
+    async fn fetch(
+        &self,
+        task: &Task,
+        round: u32,
+        after: Option<ReleaseHash>,
+    ) -> Result<Option<Vec<u8>>, CollectError> {
         match &self.supplier {
             Supplier::Network(shuffler) => {
-                let release = shuffler.release(task, round, WAIT).await?;
+                let release = shuffler.release(task, round, after, WAIT).await?;
                 Ok(release.map(|signed| signed.body))
             }
             Supplier::Process(shuffler) => {
-                let release = shuffler.release(&task.id(), round, WAIT).await?;
+                let release = shuffler.release(&task.id(), round, after, WAIT).await?;
                 Ok(release.map(|release| release.body))
             }
         }
@@ -134,6 +149,7 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
                 if failing {
                     tracing::info!(task = %id, "releases are collected again");
                 }
+                handle.other_history.store(false, Relaxed);
                 (pauses, failing) = (source.pauses(), false);
             }
             Err(error) if error.kind() == Some(ProblemKind::Finished) => {
@@ -143,7 +159,11 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
             Err(CollectError::Stopping) => return,
             Err(error) => {
                 bandit.metrics.collector_failed(&id);
-                if !failing {
+                if error.is_other_history() {
+                    if !handle.other_history.swap(true, Relaxed) {
+                        tracing::error!(task = %id, %error, "the shuffler has another history than this bandit");
+                    }
+                } else if !failing {
                     tracing::warn!(task = %id, %error, "cannot collect a release, trying again");
                 }
                 failing = true;
@@ -159,7 +179,8 @@ async fn step(
     source: &Source,
     handle: &Arc<TaskHandle>,
 ) -> Result<(), CollectError> {
-    let release = source.fetch(&handle.task, handle.next_round()).await?;
+    let (round, after) = handle.next();
+    let release = source.fetch(&handle.task, round, after).await?;
     let Some(release) = release else { return Ok(()) };
     let (bandit, handle) = (bandit.clone(), handle.clone());
     let absorb = move || bandit.absorb(&handle, &release);

@@ -5,7 +5,10 @@ mod handlers;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use axum::Router;
@@ -18,7 +21,7 @@ use crate::{
     Keys, Metrics, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
-    role::{Later, Role, Service},
+    role::{Later, NO_STORE, Role, Service},
     store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
     tokens::Tokens,
 };
@@ -49,6 +52,8 @@ struct TaskHandle {
     task: Task,
     learner: Mutex<Learner>,
     model: watch::Sender<Option<Published>>,
+    /// Whether the shuffler has other releases than those that were absorbed.
+    other_history: AtomicBool,
 }
 
 /// What the store has of a task.
@@ -85,7 +90,8 @@ impl BanditServer {
             let version = model.as_ref().map_or(0, |model| model.version);
             metrics.absorbed(&id, learner.bandit.statistics().round(), version);
             let model = watch::Sender::new(model);
-            handles.insert(id, Arc::new(TaskHandle { task, learner: Mutex::new(learner), model }));
+            let (learner, other_history) = (Mutex::new(learner), AtomicBool::new(false));
+            handles.insert(id, Arc::new(TaskHandle { task, learner, model, other_history }));
         }
         Ok(Arc::new(Self {
             tasks: handles,
@@ -163,10 +169,18 @@ impl Role for BanditServer {
         handlers::router(&self)
     }
 
-    fn ready(&self) -> Later<'_, bool> {
+    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
         let store = self.store.clone();
         let check = tokio::task::spawn_blocking(move || store.check_writable());
-        Box::pin(async { matches!(check.await, Ok(Ok(()))) })
+        let strange = self.tasks.values().any(|handle| handle.other_history.load(Relaxed));
+        Box::pin(async move {
+            if strange {
+                return Err(
+                    "the shuffler has another history than the bandit: its store went back in time",
+                );
+            }
+            check.await.ok().and_then(Result::ok).ok_or(NO_STORE)
+        })
     }
 
     fn reload(&self) -> Result<(), ServiceError> {
@@ -187,8 +201,13 @@ impl Role for BanditServer {
 
 impl TaskHandle {
     fn next_round(&self) -> u32 {
+        self.next().0
+    }
+
+    /// The round of the next release, and the release before it.
+    fn next(&self) -> (u32, Option<ReleaseHash>) {
         let learner = self.learner.lock().unwrap_or_else(PoisonError::into_inner);
-        learner.bandit.statistics().round() + 1
+        (learner.bandit.statistics().round() + 1, learner.last)
     }
 }
 

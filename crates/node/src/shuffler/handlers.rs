@@ -13,7 +13,7 @@ use axum::{
     routing::{get, post, put},
 };
 use governor::clock::{Clock, DefaultClock};
-use incrowd_protocol::{BulkAnswer, MediaType, RefusedReport, Report, paths};
+use incrowd_protocol::{BulkAnswer, MediaType, RefusedReport, ReleaseHash, Report, paths};
 use incrowd_shuffler::{Outcome, Refusal};
 use serde::Deserialize;
 
@@ -148,6 +148,8 @@ async fn post_reports(
 struct Wait {
     /// Seconds to wait for a release that is not shown yet, 0 to 60.
     wait: Option<u64>,
+    /// The release before it that the caller has.
+    after: Option<ReleaseHash>,
 }
 
 /// The sums of a full batch, the same bytes for the life of the task. Signed by the shuffler.
@@ -160,7 +162,7 @@ async fn release(
     let id = task_id(&task)?;
     let round: u32 =
         round.parse().map_err(|_| Problem::new(Kind::NotFound, "a round is a number"))?;
-    match shuffler.release(&id, round, wait(query.wait)?).await? {
+    match shuffler.release(&id, round, query.after, wait(query.wait)?).await? {
         Some(release) => {
             Ok(Signed::from(release).answer(&headers, "private, max-age=31536000, immutable"))
         }
@@ -272,6 +274,7 @@ impl Shuffler {
         if number == 0 {
             return Ok(Vec::new());
         }
+        self.has_its_history()?;
         let outcomes = self.commits.accept(Upload { task, reports }).await.map_err(|_| {
             self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
             unavailable()

@@ -28,11 +28,13 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
-    HttpLimits, KeyError, KeyRole, Keys, Metrics, ServiceError,
+    Files, Heads, HttpLimits, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError,
+    ShufflerConfig, Witnessed,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
-    role::{Later, Role, Service},
-    store::{CommitError, ShufflerStore, SignedRelease},
+    role::{Later, NO_STORE, Role, Service},
+    round_keys::{self, GuardedStore, Loss},
+    store::{CommitError, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
     tokens::Tokens,
 };
 use gateway::Gateway;
@@ -43,7 +45,7 @@ use windows::{milliseconds, open_round};
 /// A running shuffler.
 pub struct Shuffler {
     tasks: HashMap<TaskId, Arc<TaskHandle>>,
-    store: Arc<dyn ShufflerStore>,
+    store: Arc<GuardedStore>,
     commits: GroupCommit,
     writer: Mutex<Option<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
@@ -96,6 +98,7 @@ impl Shuffler {
             Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
             _ => None,
         };
+        let store = guarded(config, store)?;
         let mut open = OpenTasks::new(
             store.clone(),
             // The thread that signs must not keep sealing keys that are expired meanwhile.
@@ -109,6 +112,7 @@ impl Shuffler {
             }
             let certificate = config.limits.admit(&task)?;
             metrics.certified(&task.id(), &certificate);
+            prepare(&store, &task, config)?;
             open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
                 |error| match error {
                     CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
@@ -199,7 +203,8 @@ impl Shuffler {
     }
 
     /// A round's release; none until its batch is full, or until it is to be shown, for which it
-    /// waits.
+    /// waits. If the store has another release before it than `after`, nothing is counted or
+    /// released any more.
     ///
     /// # Privacy
     /// Where batches close by time, a release is shown at its closing time and a constant later,
@@ -208,11 +213,16 @@ impl Shuffler {
         &self,
         task: &TaskId,
         round: u32,
+        after: Option<ReleaseHash>,
         wait: Duration,
     ) -> Result<Option<SignedRelease>, Problem> {
         let handle = self.task(task)?;
         let unknown = |_| Problem::new(Kind::NotFound, "the task does not have this round");
         handle.mechanism().round(round).map_err(unknown)?;
+        self.has_its_history()?;
+        if let Some(release) = after {
+            self.compare(*task, round, release).await?;
+        }
         let mut progress = handle.progress.clone();
         let shown = async {
             let over = |now: &Progress| now.closed || now.round.is_none_or(|now| now > round);
@@ -252,6 +262,27 @@ impl Shuffler {
         (left > 0).then(|| Duration::from_millis(left))
     }
 
+    /// Whether the store has the release that somebody else has seen before a round.
+    async fn compare(&self, task: TaskId, round: u32, release: ReleaseHash) -> Result<(), Problem> {
+        if round == 1 {
+            return Err(Problem::new(Kind::BadRequest, "there is no release before round 1"));
+        }
+        let (store, seen) = (self.store.clone(), Witnessed { round: round - 1, release });
+        match tokio::task::spawn_blocking(move || store.witness(&task, seen)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(StoreError::WentBack { .. })) => {
+                Err(Problem::new(Kind::OtherHistory, WENT_BACK))
+            }
+            Ok(Err(_)) | Err(_) => Err(unavailable()),
+        }
+    }
+
+    /// Whether nobody has seen a release that the store does not have.
+    fn has_its_history(&self) -> Result<(), Problem> {
+        let went_back = || Problem::new(Kind::Unavailable, WENT_BACK);
+        if self.store.went_back() { Err(went_back()) } else { Ok(()) }
+    }
+
     fn keys(&self) -> Arc<Keys> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -277,8 +308,13 @@ impl Role for Shuffler {
         handlers::router(&self)
     }
 
-    fn ready(&self) -> Later<'_, bool> {
-        Box::pin(async { self.commits.check_writable().await.is_ok() })
+    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
+        Box::pin(async {
+            if self.store.went_back() {
+                return Err(WENT_BACK);
+            }
+            self.commits.check_writable().await.map_err(|_| NO_STORE)
+        })
     }
 
     fn reload(&self) -> Result<(), ServiceError> {
@@ -333,6 +369,33 @@ impl TaskHandle {
     }
 }
 
+/// The store with its entries under the keys of rounds.
+fn guarded(
+    config: &NodeConfig,
+    store: Arc<dyn ShufflerStore>,
+) -> Result<Arc<GuardedStore>, ServiceError> {
+    let ShufflerConfig { round_keys, heads, .. } = &config.shuffler;
+    let keys = round_keys::open(round_keys.as_ref(), &config.data).map_err(StoreError::from)?;
+    tracing::info!("keys of rounds: {}", keys.describe());
+    let heads = heads.clone().unwrap_or_else(|| Files::of(&config.data).heads);
+    Ok(Arc::new(GuardedStore::new(store, keys, Heads::load(&heads)?)))
+}
+
+/// Makes sure that a task can go on from its store, and tells what of it is lost.
+fn prepare(store: &GuardedStore, task: &Task, config: &NodeConfig) -> Result<(), ServiceError> {
+    let (id, mechanism) = (task.id(), Arc::new(task.mechanism().clone()));
+    let accepted = config.shuffler.accept_lost_round_keys;
+    if let Some(Loss { round, reports, sums }) = store.prepare(&id, &mechanism, accepted)? {
+        let batch = if sums {
+            "the unfinished batch is discarded and begins anew"
+        } else {
+            "late reports may count twice"
+        };
+        tracing::error!(task = %id, round, reports, "the key of the round is gone, and with it so many acknowledged reports: {batch}");
+    }
+    Ok(())
+}
+
 fn notice(
     task: &Task,
     certificate: &Certificate,
@@ -351,6 +414,8 @@ fn notice(
         .expect("invariant: a notice is plain data, which can always be written");
     Signed::new(bytes, keys.signing(), Document::Notice, &task.id())
 }
+
+const WENT_BACK: &str = "the shuffler's store does not have a release that the bandit has: it went back in time, and nothing is counted or released until it is put right and the service started again";
 
 fn unavailable() -> Problem {
     Problem::new(Kind::Unavailable, "the store cannot take anything now; nothing is acknowledged")

@@ -6,6 +6,7 @@ use incrowd_shuffler::ResumeError;
 use thiserror::Error;
 
 use super::ReleaseHash;
+use crate::RoundKeyError;
 
 /// Why a store does not do what it was asked.
 #[derive(Debug, Error)]
@@ -63,6 +64,38 @@ pub enum StoreError {
     /// A round's time is over, but what must fill its batch cannot be drawn.
     #[error("a round cannot be closed: {0}")]
     Pads(#[from] DeviceError),
+    /// The keys of rounds cannot be used.
+    #[error(transparent)]
+    RoundKeys(#[from] RoundKeyError),
+    /// A key that entries of the log need is gone, and without them a report could count twice.
+    #[error(
+        "the key of round {round} of task {task} is gone (see shuffler.round_keys), and with it the ids of reports that could come again: bring the key back, or accept with shuffler.accept_lost_round_keys = true that the unfinished batch is discarded and late reports may count twice"
+    )]
+    RoundKeyLost {
+        /// The task.
+        task: TaskId,
+        /// The round.
+        round: u32,
+    },
+    /// A store that does not have a release that was seen.
+    #[error(
+        "the shuffler's store went back in time: {witness} has seen release {round} of task {task} as {release}, the store has {}. Counting from it could count reports again and release a round twice. Put the newer store back, or see \"A store that went back\" in docs/operations.md for how to accept the loss", other(*.found)
+    )]
+    WentBack {
+        /// The task.
+        task: TaskId,
+        /// Who has seen it.
+        witness: String,
+        /// The release's round.
+        round: u32,
+        /// Its name.
+        release: ReleaseHash,
+        /// What the store has for that round.
+        found: Option<ReleaseHash>,
+    },
+    /// Not a file of heads.
+    #[error("{0} is not a file of heads (shuffler.heads)")]
+    HeadsFile(PathBuf),
     /// A round is released once.
     #[error("round {0} has another release already")]
     Released(u32),
@@ -92,6 +125,10 @@ impl From<ResumeError> for StoreError {
 
 fn name(release: Option<ReleaseHash>) -> String {
     release.map_or_else(|| "none".into(), |release| release.to_string())
+}
+
+fn other(release: Option<ReleaseHash>) -> String {
+    release.map_or_else(|| "no such release".into(), |release| format!("another one, {release}"))
 }
 
 /// Why a commit is not known to be durable.

@@ -65,6 +65,14 @@ impl SqliteShufflerStore {
         self
     }
 
+    /// Opens the file to look at it, also while a service uses it. Nothing can be committed.
+    pub fn inspect(path: &Path) -> Result<Self, StoreError> {
+        let database = Database::inspect(path, &SCHEMA)?;
+        let reader = database.reader()?;
+        let writer = Writer { database, dirty: false, remnants: false };
+        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader) })
+    }
+
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }

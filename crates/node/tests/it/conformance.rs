@@ -411,8 +411,14 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
         Model { mechanism: mechanism.clone(), grace, counted: Vec::new(), closed: false };
     let mut made: BTreeMap<u32, u32> = BTreeMap::new();
     let mut seen: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    let mut settled = true;
     shelf.open(&task);
     for deed in deeds {
+        match &deed {
+            Deed::Upload(_, fault) | Deed::Close(fault) => settled &= fault.is_none(),
+            Deed::Crash | Deed::Forget(None) => settled = true,
+            Deed::Read(_) | Deed::Forget(_) => {}
+        }
         match deed {
             Deed::Upload(requests, fault) => {
                 let mut after = expected.clone();
@@ -478,6 +484,14 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
         }
         prop_assert!(totals.iter().all(|total| *total <= 1), "R3: {:?}", totals);
         let head = shelf.store.head(&id).unwrap();
+        if let Some((keys, _)) = &shelf.keys {
+            let oldest = head.round.saturating_sub(grace);
+            for round in (1..=ROUNDS).filter(|round| expected.closed || *round < oldest) {
+                // After a commit that nobody knows of, they go when the store forgets.
+                let gone = keys.get(&id, round).unwrap().is_none();
+                prop_assert!(gone || !settled, "R27: {}", round);
+            }
+        }
         prop_assert_eq!(head.round, seen.len() as u32 + 1);
         prop_assert_eq!(head.last, seen.values().next_back().map(|body| ReleaseHash::of(body)));
     }
@@ -499,6 +513,15 @@ proptest! {
     #[test]
     fn r1_r2_r3_r4_the_sqlite_store_keeps_its_promises_whatever_happens(grace in 0u32..3, deeds in deeds()) {
         counts(Shelf::sqlite(), grace, deeds)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    #[test]
+    fn r1_r2_r3_r4_r27_the_guarded_store_keeps_its_promises_whatever_happens(grace in 0u32..3, deeds in deeds()) {
+        counts(Shelf::guarded(), grace, deeds)?;
     }
 }
 

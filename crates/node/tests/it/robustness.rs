@@ -479,7 +479,7 @@ async fn r25_a_locked_store_acknowledges_nothing_and_works_again_once_it_is_free
 async fn r25_a_damaged_release_is_not_served_and_a_damaged_store_not_opened() {
     let place = Place::new(plain(mechanism(6, 0, &[(3, 2, 1)])));
     let node = place.start(Roles::Shuffler);
-    for number in 0..3 {
+    for number in 0..5 {
         assert_eq!(
             node.put(&one_hot(place.mechanism(), number / 2 + 1, number)).await.status(),
             204
@@ -491,11 +491,17 @@ async fn r25_a_damaged_release_is_not_served_and_a_damaged_store_not_opened() {
         assert_eq!(file.execute(sql, []).unwrap(), 1);
     };
     change(
-        "UPDATE release SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"1\"', '\"0\"') AS BLOB)",
+        "UPDATE release SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"1\"', '\"0\"') AS BLOB) WHERE round = 1",
     );
     let node = place.start(Roles::Shuffler);
     assert_eq!(problem(node.release(1).await).await, (503, "unavailable".into()));
     node.stop().await;
+    // The last one is held against the heads at the start.
+    change("UPDATE release SET bytes = zeroblob(length(bytes)) WHERE round = 2");
+    let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
+    assert!(refused.to_string().contains("damaged"), "{refused}");
+    fs::remove_file(place.files().heads).unwrap();
+    place.start(Roles::Shuffler).stop().await;
     change("UPDATE sums SET bytes = zeroblob(length(bytes))");
     let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
     assert!(refused.to_string().contains("damaged"), "{refused}");

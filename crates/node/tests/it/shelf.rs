@@ -12,7 +12,8 @@ use std::{
 
 use incrowd_envelope::{Document, SigningKey, verify};
 use incrowd_node::{
-    OpenTasks, Progress, StoreError, Upload,
+    Heads, OpenTasks, Progress, StoreError, Upload,
+    round_keys::{self, GuardedStore, RoundKeys},
     store::{
         Change, Clock, CommitError, Head, Log, MemoryShufflerStore, Seq, ShufflerStore,
         SignedRelease, SqliteShufflerStore, Turn,
@@ -21,6 +22,8 @@ use incrowd_node::{
 use incrowd_protocol::{Report, Task, TaskId};
 use incrowd_shuffler::{Entry, Outcome};
 use tempfile::TempDir;
+
+use crate::common::memory_folder;
 
 /// How the next commit goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +185,8 @@ pub struct Shelf {
     pub store: Arc<FaultyStore>,
     pub tasks: OpenTasks,
     clock: Option<Clock>,
+    /// Round keys, and the folder they and the heads are in.
+    pub keys: Option<(Arc<dyn RoundKeys>, TempDir)>,
     secret: [u8; 32],
 }
 
@@ -211,11 +216,28 @@ impl Shelf {
         Self::with(Some(folder), Arc::new(store), None)
     }
 
+    /// SQLite with entries under the keys of rounds.
+    pub fn guarded() -> Self {
+        let (folder, setting) = memory_folder();
+        let keys = round_keys::open(Some(&setting), folder.path()).unwrap();
+        let mut shelf = Self::sqlite();
+        shelf.keys = Some((keys, folder));
+        shelf.crash();
+        shelf
+    }
+
     fn with(folder: Option<TempDir>, store: Arc<dyn ShufflerStore>, clock: Option<Clock>) -> Self {
         let secret = *SigningKey::generate().unwrap().to_bytes();
         let store = FaultyStore::new(store);
         let tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&secret));
-        Self { folder, store, tasks, clock, secret }
+        Self { folder, store, tasks, clock, keys: None, secret }
+    }
+
+    /// The guarded store of a new process.
+    pub fn guard(&self) -> Option<Arc<GuardedStore>> {
+        let (keys, folder) = self.keys.as_ref()?;
+        let heads = Heads::load(&folder.path().join("heads.json")).unwrap();
+        Some(Arc::new(GuardedStore::new(self.store.clone(), keys.clone(), heads)))
     }
 
     pub fn path(&self) -> PathBuf {
@@ -243,6 +265,11 @@ impl Shelf {
     }
 
     pub fn open(&mut self, task: &Task) -> Progress {
+        if let Some(guard) = self.guard() {
+            let mechanism = Arc::new(task.mechanism().clone());
+            assert_eq!(guard.prepare(&task.id(), &mechanism, false).unwrap(), None);
+            self.tasks = OpenTasks::new(guard, SigningKey::from_bytes(&self.secret));
+        }
         self.tasks.open(task.id(), Arc::new(task.mechanism().clone())).unwrap();
         self.tasks.progress(&task.id()).unwrap()
     }

@@ -8,8 +8,8 @@ use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use incrowd_envelope::{Document, Signed, SigningKey, seal};
 use incrowd_node::{
-    Files, KeyRole, Keys, Limits, Node, NodeConfig, Role, Roles, ServiceError, StoreError,
-    TaskStatus, Tokens,
+    Files, KeyRole, Keys, Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ServiceError,
+    StoreError, TaskStatus, Tokens,
 };
 use incrowd_protocol::{
     BulkAnswer, Closes, FlipProbability, Law, Layout, Learner, LearnerConfig, Mechanism,
@@ -136,9 +136,26 @@ pub fn joined<B: AsRef<[u8]>>(parts: impl IntoIterator<Item = B>) -> Vec<u8> {
     body
 }
 
+/// A folder in memory, where there is one, and the setting that has round keys there.
+pub fn memory_folder() -> (TempDir, RoundKeysConfig) {
+    match TempDir::new_in("/dev/shm") {
+        Ok(folder) => {
+            let path = Some(folder.path().join("keys"));
+            (folder, RoundKeysConfig::MemoryFile { path })
+        }
+        Err(_) => {
+            let folder = TempDir::new().unwrap();
+            let path = Some(folder.path().join("keys"));
+            (folder, RoundKeysConfig::File { path })
+        }
+    }
+}
+
 /// The folder of an operator, with keys, a token for every role and a task.
 pub struct Place {
     pub folder: TempDir,
+    /// Where the keys of rounds are.
+    pub round_keys: TempDir,
     pub config: NodeConfig,
     pub task: Task,
     pub tokens: Vec<(Role, String)>,
@@ -164,7 +181,9 @@ impl Place {
         fs::write(&path, toml::to_string(&task).unwrap()).unwrap();
         let mut config = settings(data);
         config.tasks = vec![path];
-        Self { folder, config, task, tokens: texts }
+        let (round_keys, setting) = memory_folder();
+        config.shuffler.round_keys = Some(setting);
+        Self { folder, round_keys, config, task, tokens: texts }
     }
 
     pub fn files(&self) -> Files {
@@ -232,7 +251,9 @@ impl Place {
         config.bandit.shuffler_url.clone_from(&shuffler.base);
         config.bandit.token_file = Some(token);
         config.bandit.longest_pause_seconds = 1;
-        Place { folder, config, task: self.task.clone(), tokens: self.tokens.clone() }
+        let (round_keys, _) = memory_folder();
+        let (task, tokens) = (self.task.clone(), self.tokens.clone());
+        Place { folder, round_keys, config, task, tokens }
     }
 }
 
@@ -330,7 +351,7 @@ impl Running {
 
     pub async fn release_after(&self, round: u32, wait: u64) -> Response {
         self.client
-            .get(format!("{}{}", self.base, paths::release(&self.task.id(), round, wait)))
+            .get(format!("{}{}", self.base, paths::release(&self.task.id(), round, None, wait)))
             .bearer_auth(self.token(Role::Bandit))
             .send()
             .await
@@ -340,7 +361,7 @@ impl Running {
     /// The bytes of a release, whose signature is right.
     pub async fn released(&self, round: u32) -> Vec<u8> {
         let wait = Duration::from_secs(20);
-        self.collector.release(&self.task, round, wait).await.unwrap().unwrap().body
+        self.collector.release(&self.task, round, None, wait).await.unwrap().unwrap().body
     }
 
     /// The bytes of an answer with a right signature.

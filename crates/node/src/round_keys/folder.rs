@@ -1,0 +1,134 @@
+//! Keys as files of 32 bytes in a folder of their own.
+
+use std::{
+    env, fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use incrowd_protocol::TaskId;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{RoundKey, RoundKeyError, RoundKeys};
+
+/// Where Linux has shared memory.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
+
+pub(super) struct KeyFolder {
+    folder: PathBuf,
+    in_memory: bool,
+}
+
+impl KeyFolder {
+    /// A folder that must be on a file system in memory.
+    pub fn in_memory(folder: &Path) -> Result<Self, RoundKeyError> {
+        let keys = Self { folder: private(folder)?, in_memory: true };
+        if is_memory(folder)? {
+            return Ok(keys);
+        }
+        Err(RoundKeyError::NotInMemory { path: folder.to_owned() })
+    }
+
+    pub fn on_disk(folder: &Path) -> Result<Self, RoundKeyError> {
+        Ok(Self { folder: private(folder)?, in_memory: false })
+    }
+
+    fn path(&self, task: &TaskId, round: u32) -> PathBuf {
+        self.folder.join(format!("{task}-{round}"))
+    }
+}
+
+impl RoundKeys for KeyFolder {
+    fn get_or_create(&self, task: &TaskId, round: u32) -> Result<RoundKey, RoundKeyError> {
+        if let Some(key) = self.get(task, round)? {
+            return Ok(key);
+        }
+        let (key, path) = (RoundKey::generate()?, self.path(task, round));
+        // Whole or not there: a crash must not leave half a key.
+        incrowd_files::replace(&path, key.bytes()).map_err(failed(&path))?;
+        Ok(key)
+    }
+
+    fn get(&self, task: &TaskId, round: u32) -> Result<Option<RoundKey>, RoundKeyError> {
+        let path = self.path(task, round);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => Zeroizing::new(read.map_err(failed(&path))?),
+        };
+        let key = <&[u8; 32]>::try_from(bytes.as_slice());
+        Ok(Some(RoundKey::from_bytes(key.map_err(|_| RoundKeyError::Format { path })?)))
+    }
+
+    fn destroy_before(&self, task: &TaskId, round: u32) -> Result<(), RoundKeyError> {
+        let prefix = format!("{task}-");
+        for entry in fs::read_dir(&self.folder).map_err(failed(&self.folder))? {
+            let entry = entry.map_err(failed(&self.folder))?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            // A crash may have left a key that was not named yet.
+            let number = number.map(|number| number.strip_suffix(".new").unwrap_or(number));
+            if number.and_then(|number| number.parse().ok()).is_some_and(|of: u32| of < round) {
+                let path = entry.path();
+                incrowd_files::erase(&path).map_err(failed(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let folder = self.folder.display();
+        if self.in_memory {
+            format!(
+                "memory-file in {folder}: a kill keeps them, a reboot discards the open round, a stolen disk does not have them (without swap)"
+            )
+        } else {
+            format!(
+                "file in {folder}: a kill and a reboot keep them, a stolen disk has those that are not destroyed yet, and what its medium keeps of overwritten blocks"
+            )
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> RoundKeyError {
+    |error| RoundKeyError::File { path: path.to_owned(), error }
+}
+
+/// A folder that only this user can use, made if it is not there.
+fn private(folder: &Path) -> Result<PathBuf, RoundKeyError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(failed(folder))?;
+    let found = fs::symlink_metadata(folder).map_err(failed(folder))?;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    if !found.is_dir() || !own || found.mode() & 0o077 != 0 {
+        return Err(RoundKeyError::Permissions { path: folder.to_owned() });
+    }
+    Ok(folder.to_owned())
+}
+
+/// A folder in memory for the shuffler of a data folder, if the system has one.
+pub(super) fn default_in_memory(data: &Path) -> Result<Option<PathBuf>, RoundKeyError> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let shared = [Some(PathBuf::from(SHARED_MEMORY)), runtime];
+    let usable = |path: &PathBuf| path.is_dir() && is_memory(path).unwrap_or(false);
+    let Some(shared) = shared.into_iter().flatten().find(usable) else { return Ok(None) };
+    let data = fs::canonicalize(data).map_err(failed(data))?;
+    let name = Sha256::digest(data.as_os_str().as_encoded_bytes());
+    let own = shared.join(format!("incrowd-{}", rustix::process::geteuid().as_raw()));
+    // Everybody may make folders there: the one above must be ours too.
+    Ok(Some(private(&own)?.join(hex::encode(&name[..16]))))
+}
+
+#[cfg(target_os = "linux")]
+fn is_memory(path: &Path) -> Result<bool, RoundKeyError> {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let found = rustix::fs::statfs(path).map_err(|error| failed(path)(error.into()))?;
+    Ok([TMPFS, RAMFS].contains(&i64::from(found.f_type)))
+}
+
+/// Nothing tells it here.
+#[cfg(not(target_os = "linux"))]
+fn is_memory(_: &Path) -> Result<bool, RoundKeyError> {
+    Ok(false)
+}

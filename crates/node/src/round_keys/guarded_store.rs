@@ -1,0 +1,365 @@
+//! A store whose entries are under the keys of their rounds, and whose releases are written down in
+//! a second place.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::SystemTime,
+};
+
+use incrowd_protocol::{Mechanism, TaskId};
+use incrowd_shuffler::{Batch, Entry};
+
+use super::{RoundKey, RoundKeys, seal};
+use crate::{
+    heads::{Heads, Witnessed},
+    store::{
+        Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
+        TaskState, Turn,
+    },
+};
+
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 16 << 20;
+
+const BANDIT: &str = "the bandit";
+
+/// What was discarded because the key of a round is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// The newest round whose key is gone.
+    pub round: u32,
+    /// Acknowledged reports that were made for it or an earlier round, and are forgotten.
+    pub reports: usize,
+    /// Whether the sums of the open round are gone: it begins anew.
+    pub sums: bool,
+}
+
+/// A store that seals what is appended under the key of the entry's round, opens what is read, and
+/// destroys keys that no entry needs.
+///
+/// Ids are under the key of the round their reports were made for, sums under that of the round
+/// being filled. After a commit that drops the ids of earlier rounds their keys are destroyed: at a
+/// release, for the rounds before the grace window.
+///
+/// # Privacy
+/// Whoever reads the medium of the store, or what it kept of deleted blocks, reads nothing of a
+/// round whose key is destroyed, and nothing of an open one without the keys' medium.
+pub struct GuardedStore {
+    store: Arc<dyn ShufflerStore>,
+    keys: Arc<dyn RoundKeys>,
+    /// Keys that were used.
+    cache: Mutex<HashMap<TaskId, BTreeMap<u32, RoundKey>>>,
+    /// Keys of earlier rounds are still to be destroyed.
+    owed: Mutex<BTreeMap<TaskId, u32>>,
+    /// Changes that may or may not be durable, and up to which round they make keys unneeded.
+    uncertain: Mutex<Vec<(TaskId, Head, u32)>>,
+    heads: Mutex<Heads>,
+    /// A release that somebody has seen and the store does not have: nothing is committed any more.
+    missing: OnceLock<(TaskId, Witnessed, Option<ReleaseHash>)>,
+}
+
+impl GuardedStore {
+    /// Guards a store.
+    pub fn new(store: Arc<dyn ShufflerStore>, keys: Arc<dyn RoundKeys>, heads: Heads) -> Self {
+        Self {
+            store,
+            keys,
+            cache: Mutex::default(),
+            owed: Mutex::default(),
+            uncertain: Mutex::default(),
+            heads: Mutex::new(heads),
+            missing: OnceLock::new(),
+        }
+    }
+
+    /// Holds the store against a release that the bandit has seen. If it does not have that, it
+    /// went back in time, and from now on commits nothing.
+    pub fn witness(&self, task: &TaskId, seen: Witnessed) -> Result<(), StoreError> {
+        let checked = seen.check(&*self.store, task, BANDIT);
+        if let Err(error @ StoreError::WentBack { found, .. }) = &checked
+            && self.missing.set((*task, seen, *found)).is_ok()
+        {
+            tracing::error!(%error, "nothing is counted or released any more");
+        }
+        checked
+    }
+
+    /// Whether somebody has seen a release that the store does not have.
+    pub fn went_back(&self) -> bool {
+        self.missing.get().is_some()
+    }
+
+    fn has_its_history(&self) -> Result<(), StoreError> {
+        self.missing.get().map_or(Ok(()), |(task, seen, found)| {
+            let Witnessed { round, release } = *seen;
+            let (task, witness, found) = (*task, BANDIT.to_owned(), *found);
+            Err(StoreError::WentBack { task, witness, round, release, found })
+        })
+    }
+
+    /// Before a task is opened: refuses a store that went back in time, destroys keys that a crash
+    /// left, and discards what no key opens any more.
+    ///
+    /// Without a grace window the ids of the open round are lost together with its sums, so nothing
+    /// can count twice. With one, ids of released rounds are lost too: that must be accepted.
+    pub fn prepare(
+        &self,
+        task: &TaskId,
+        mechanism: &Arc<Mechanism>,
+        accept_loss: bool,
+    ) -> Result<Option<Loss>, StoreError> {
+        let head = self.store.open(task)?;
+        lock(&self.heads).check(&*self.store, task)?;
+        let over = head.state == TaskState::Closed || mechanism.round(head.round).is_err();
+        let oldest = head.round.saturating_sub(mechanism.grace()).max(1);
+        self.keys.destroy_before(task, if over { u32::MAX } else { oldest })?;
+        let loss = if over { None } else { self.lost(task, oldest..=head.round, head.round)? };
+        if let Some(Loss { round, .. }) = loss {
+            if mechanism.grace() > 0 && !accept_loss {
+                return Err(StoreError::RoundKeyLost { task: *task, round });
+            }
+            self.discard(task, mechanism, head, round)?;
+        }
+        let mut heads = lock(&self.heads);
+        if let Some(release) = head.last {
+            heads.learn(*task, Witnessed { round: head.round - 1, release });
+        }
+        heads.save()?;
+        Ok(loss)
+    }
+
+    /// What of a task's log no key opens.
+    fn lost(
+        &self,
+        task: &TaskId,
+        rounds: impl IntoIterator<Item = u32>,
+        filling: u32,
+    ) -> Result<Option<Loss>, StoreError> {
+        let mut missing = BTreeSet::new();
+        for round in rounds {
+            if self.key(task, round)?.is_none() {
+                missing.insert(round);
+            }
+        }
+        let (mut seq, mut loss) = (Seq(0), None);
+        while !missing.is_empty() {
+            let entries = self.store.tail(task, seq, CHUNK)?;
+            let Some((last, _)) = entries.last() else { break };
+            seq = *last;
+            for (_, entry) in &entries {
+                if missing.contains(&entry.round) && !seal::is_clear(entry) {
+                    let found = loss.get_or_insert(Loss { round: 0, reports: 0, sums: false });
+                    found.round = found.round.max(entry.round);
+                    found.reports += seal::ids(entry);
+                    found.sums |= entry.round == filling;
+                }
+            }
+        }
+        Ok(loss)
+    }
+
+    /// Drops what was made for a round and those before it. If it is the open one it begins anew.
+    fn discard(
+        &self,
+        task: &TaskId,
+        mechanism: &Arc<Mechanism>,
+        head: Head,
+        round: u32,
+    ) -> Result<(), StoreError> {
+        let mut change = Change::to(Head { seq: head.seq.next(), ..head });
+        change.drop_ids_before = round.saturating_add(1);
+        if round == head.round {
+            let empty = Batch::new(mechanism.clone()).snapshot();
+            change.append.push(Entry { round, ..empty });
+            change.drop_sums_before = change.head.seq;
+        }
+        let turn = self.store.lock(&[*task])?;
+        turn.commit(vec![(*task, change)]).map_err(|error| match error {
+            CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
+        })
+    }
+
+    /// The key of a round, if there is one.
+    fn key(&self, task: &TaskId, round: u32) -> Result<Option<RoundKey>, StoreError> {
+        if let Some(key) = lock(&self.cache).get(task).and_then(|keys| keys.get(&round)) {
+            return Ok(Some(key.clone()));
+        }
+        let found = self.keys.get(task, round)?;
+        if let Some(key) = &found {
+            self.keep(task, round, key);
+        }
+        Ok(found)
+    }
+
+    fn keep(&self, task: &TaskId, round: u32, key: &RoundKey) {
+        lock(&self.cache).entry(*task).or_default().insert(round, key.clone());
+    }
+
+    fn seal(&self, task: &TaskId, change: &mut Change) -> Result<(), StoreError> {
+        for entry in &mut change.append {
+            if seal::is_clear(entry) {
+                continue;
+            }
+            let round = entry.round;
+            let key = match self.key(task, round)? {
+                Some(key) => key,
+                None => {
+                    let key = self.keys.get_or_create(task, round)?;
+                    self.keep(task, round, &key);
+                    key
+                }
+            };
+            seal::seal(&key, task, change.head.seq, entry)?;
+        }
+        Ok(())
+    }
+
+    fn open_all(
+        &self,
+        task: &TaskId,
+        mut entries: Vec<(Seq, Entry)>,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        for (seq, entry) in &mut entries {
+            if seal::is_clear(entry) {
+                continue;
+            }
+            let (task_id, round) = (*task, entry.round);
+            let lost = || StoreError::RoundKeyLost { task: task_id, round };
+            let key = self.key(task, round)?.ok_or_else(lost)?;
+            seal::open(&key, task, *seq, entry)?;
+        }
+        Ok(entries)
+    }
+
+    /// Destroys the keys that no entry needs any more.
+    fn destroy(&self) -> Result<(), StoreError> {
+        let mut owed = lock(&self.owed);
+        let mut uncertain = lock(&self.uncertain);
+        while let Some((task, head, round)) = uncertain.last() {
+            let now = self.store.head(task)?;
+            // Rounds only grow. If another commit began this one, its limit is the same.
+            let happened = match head.state {
+                TaskState::Open => now.round >= head.round,
+                TaskState::Closed => now.state == TaskState::Closed,
+            };
+            if happened {
+                owed.insert(*task, *round);
+            }
+            uncertain.pop();
+        }
+        drop(uncertain);
+        while let Some((task, round)) = owed.first_key_value().map(|(task, round)| (*task, *round))
+        {
+            if let Some(keys) = lock(&self.cache).get_mut(&task) {
+                keys.retain(|of, _| *of >= round);
+            }
+            self.keys.destroy_before(&task, round)?;
+            owed.remove(&task);
+        }
+        Ok(())
+    }
+}
+
+impl Log for GuardedStore {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        self.store.head(task)
+    }
+
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        self.open_all(task, self.store.tail(task, after, max_bytes)?)
+    }
+}
+
+impl ShufflerStore for GuardedStore {
+    fn open(&self, task: &TaskId) -> Result<Head, StoreError> {
+        self.store.open(task)
+    }
+
+    fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
+        self.has_its_history()?;
+        // A release whose head is not written down must not become visible.
+        lock(&self.heads).save()?;
+        Ok(Box::new(GuardedTurn { turn: self.store.lock(tasks)?, store: self }))
+    }
+
+    fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
+        self.store.release(task, round)
+    }
+
+    fn forget(&self) -> Result<bool, StoreError> {
+        let destroyed = self.destroy();
+        let forgotten = self.store.forget()?;
+        destroyed.map(|()| forgotten)
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.has_its_history()?;
+        self.store.check_writable()
+    }
+}
+
+struct GuardedTurn<'a> {
+    turn: Box<dyn Turn + 'a>,
+    store: &'a GuardedStore,
+}
+
+impl Log for GuardedTurn<'_> {
+    fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
+        self.turn.head(task)
+    }
+
+    fn tail(
+        &self,
+        task: &TaskId,
+        after: Seq,
+        max_bytes: usize,
+    ) -> Result<Vec<(Seq, Entry)>, StoreError> {
+        self.store.open_all(task, self.turn.tail(task, after, max_bytes)?)
+    }
+}
+
+impl Turn for GuardedTurn<'_> {
+    fn now(&self) -> SystemTime {
+        self.turn.now()
+    }
+
+    fn commit(self: Box<Self>, mut changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
+        let Self { turn, store } = *self;
+        // Releases to write down; rounds whose keys nothing needs afterwards.
+        let (mut witnessed, mut unneeded) = (Vec::new(), Vec::new());
+        for (task, change) in &mut changes {
+            store.seal(task, change)?;
+            let Head { round, last, .. } = change.head;
+            let last = last.filter(|_| !change.releases.is_empty());
+            witnessed.extend(last.map(|release| (*task, Witnessed { round: round - 1, release })));
+            if change.drop_ids_before > 0 {
+                unneeded.push((*task, change.head, change.drop_ids_before));
+            }
+        }
+        if let Err(error) = turn.commit(changes) {
+            if matches!(error, CommitError::Unknown(_)) {
+                lock(&store.uncertain).extend(unneeded);
+            }
+            return Err(error);
+        }
+        lock(&store.owed).extend(unneeded.into_iter().map(|(task, _, round)| (task, round)));
+        let mut heads = lock(&store.heads);
+        witnessed.into_iter().for_each(|(task, last)| heads.learn(task, last));
+        // Before anybody can see the releases. The commit itself is durable, which a retry tells.
+        heads.save().map_err(CommitError::Unknown)?;
+        drop(heads);
+        // What fails here is tried again when the store forgets, and told there.
+        let _ = store.destroy();
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
