@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Reports in a batch, if you want to fix it.
     #[arg(long, allow_negative_numbers = true)]
     batch_size: Option<u32>,
-    /// Bits per coordinate (m), 1 to 64, if you want to fix it.
+    /// Bits per coordinate (m), 1 to 4095, if you want to fix it.
     #[arg(long, allow_negative_numbers = true)]
     bits: Option<u32>,
     /// Longest time in days that a batch may take to fill; needs --users-per-day.

@@ -68,8 +68,8 @@ fn describe(
     // The smallest batch hides least; the others were given as much as they can hide.
     let first = draft.stages[0];
     let epsilon_central = match request.config().central_epsilon {
-        // Slow to guess; there the limit is what binds.
-        Some(limit) if first.law.bits > 8 => limit.min(epsilon_local),
+        // The guess at c was made for this limit.
+        Some(limit) if first.law.keep < budget.local_keep(first.law.bits)? => limit,
         _ => budget.approx(first.size, first.law.bits, first.law.keep)?,
     };
     Ok(Alternative {

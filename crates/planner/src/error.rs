@@ -49,9 +49,6 @@ pub enum PlanError {
     /// Local epsilon unlimited and no central epsilon.
     #[error("there is no privacy limit: a local epsilon that is unlimited needs a central epsilon")]
     NoLimit,
-    /// `bits` is out of range.
-    #[error("bits is {0}, must be from 1 to 64")]
-    Bits(u32),
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000")]
     Grace(u32),

@@ -3,7 +3,7 @@ use incrowd_protocol::{Mechanism, Report, TaskConfig};
 
 use crate::{
     Alternative, LocalLimit, PaperStatement, PlanError, Request, alternatives,
-    budget::{Budget, keep_of, odds_of},
+    budget::{Budget, keep_of, mu_of, odds_of},
     preset, random_regret, regret,
     search::{self, Draft, DraftStage},
 };
@@ -133,13 +133,15 @@ fn certified(
         if let Some(good) = good {
             return Ok(if holds { (mechanism, certificate) } else { good });
         }
+        // What is left of the limit, on the scale of c: mu grows like the square root of its odds.
+        let left = |epsilon: f64| mu_of(central, config.delta) / mu_of(epsilon, config.delta);
         // A person's batches of different stages together may exceed the limit where no stage does.
-        let whole = if config.participations > 1 { central / last } else { f64::INFINITY };
+        let whole = if config.participations > 1 { left(last) } else { f64::INFINITY };
         let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
         let mut unused = false;
         for (stage, round) in stages.iter_mut().zip(certificate.rounds()) {
             let ratio =
-                (central / round.epsilon_central).min(local / round.epsilon_local).min(whole);
+                left(round.epsilon_central).min(local / round.epsilon_local).min(whole);
             let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
             if change && ratio.is_finite() {
                 unused = holds;

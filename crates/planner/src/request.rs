@@ -1,6 +1,7 @@
 use std::{fmt, str::FromStr};
 
-use incrowd_protocol::{BatchSize, Delta, Dimension, HonestFraction, Participations};
+use incrowd_privacy::central::Presence;
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, HonestFraction, Participations};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{PlanError, Preset};
@@ -121,7 +122,7 @@ pub struct PlanRequest {
     /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at
     /// the horizon.
     pub batch_size: Option<u32>,
-    /// Bits per coordinate (m), 1 to 64, if it is not free.
+    /// Bits per coordinate (m), 1 to 4095, if it is not free.
     pub bits: Option<u32>,
     /// Longest time in days that a batch may take to fill; needs `users_per_day`.
     pub latency_days: Option<f64>,
@@ -195,8 +196,8 @@ impl PlanRequest {
         if let Some(size) = self.batch_size {
             BatchSize::new(u64::from(size)).map_err(|error| error.named("batch size"))?;
         }
-        if let Some(bits) = self.bits.filter(|bits| !(1..=64).contains(bits)) {
-            return Err(PlanError::Bits(bits));
+        if let Some(bits) = self.bits {
+            Bits::new(bits)?;
         }
         let participations = Participations::new(self.participations)?;
         let honest_fraction = HonestFraction::new(self.honest_fraction)?;
@@ -206,7 +207,8 @@ impl PlanRequest {
         if !(self.reward_window_hours >= 0.0 && self.reward_window_hours.is_finite()) {
             return Err(PlanError::RewardWindow(self.reward_window_hours));
         }
-        Ok(Units { dimension, delta, participations, honest_fraction })
+        let presence = Presence::Fixed;
+        Ok(Units { dimension, delta, participations, honest_fraction, presence })
     }
 
     fn total(&self) -> Result<u64, PlanError> {
@@ -242,6 +244,18 @@ pub(crate) struct Units {
     pub delta: Delta,
     pub participations: Participations,
     pub honest_fraction: HonestFraction,
+    pub presence: Presence,
+}
+
+impl Units {
+    /// How many releases one person may change.
+    pub fn releases(&self) -> f64 {
+        let k = f64::from(self.participations.get());
+        match self.presence {
+            Presence::Fixed => k,
+            Presence::Free => 2.0 * k,
+        }
+    }
 }
 
 /// A valid request.

@@ -6,7 +6,7 @@ use incrowd_protocol::{
     Bits, Closes, FlipProbability, Keep, Law, Layout, Learner, Mechanism, MechanismConfig,
     PolicyConfig, Stage, TaskConfig,
 };
-use libm::ceil;
+use libm::{ceil, pow};
 
 use crate::{
     BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
@@ -15,15 +15,18 @@ use crate::{
     sizes::{self, Sizes},
 };
 
-/// Bits per coordinate that are tried.
-const BITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-/// More bits must lower the noise by this factor: they cost bytes.
-const WORTH_MORE_BITS: f64 = 0.98;
-/// Schedules that take longer to certify, by [`effort`], are not tried; four times as long if
-/// growing batches were asked for.
-const MOST_EFFORT: f64 = 8.0;
+/// Bits per coordinate that are tried: up to 7 all, then as many as fit into one more bit of the
+/// count that a report sends.
+const BITS: [u32; 16] = [1, 2, 3, 4, 5, 6, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095];
+/// Each further bit of the counts that a report sends must lower the noise by this factor.
+const WORTH_MORE_BITS: f64 = 0.99;
+/// Most kinds of batches in a schedule: each is certified by itself.
+const MOST_STAGES: usize = 24;
 /// Drafts whose predicted regret is within this factor of the least count as equally good.
 const ALMOST: f64 = 1.005;
+
+/// Most coins of a report.
+const MAX_COINS: usize = 1 << 24;
 
 const HAS_STAGE: &str = "invariant: a draft has at least one stage";
 
@@ -104,7 +107,7 @@ fn candidates(request: &Request) -> Vec<Sizes> {
     }
     all.extend(sizes::equal(largest, horizon));
     all.retain(|sizes| {
-        sizes.len() as f64 <= most_effort(request) && sizes.iter().all(|&(_, size)| size <= largest)
+        sizes.len() <= MOST_STAGES && sizes.iter().all(|&(_, size)| size <= largest)
     });
     all
 }
@@ -116,7 +119,7 @@ fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Dra
         let law = match stages.last() {
             // One report more changes nothing, and late reports may then count.
             Some(last) if size == last.size + 1 => last.law,
-            _ => best_law(request, budget, size, most_effort(request) / sizes.len() as f64)?,
+            _ => best_law(request, budget, size)?,
         };
         if law.keep < SMALLEST_KEEP {
             return Ok(None);
@@ -128,37 +131,21 @@ fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Dra
 }
 
 /// The m and c with the least noise in a report.
-fn best_law(
-    request: &Request,
-    budget: &Budget,
-    size: u32,
-    most_effort: f64,
-) -> Result<DraftLaw, PlanError> {
+fn best_law(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, PlanError> {
     let mut best = DraftLaw { bits: 1, keep: 0.0 };
     let mut least = f64::INFINITY;
     let wanted = request.config().bits;
-    let free = BITS.into_iter().filter(|&bits| effort(bits) <= most_effort);
+    let coordinates = request.units.dimension.coordinates();
+    let free = BITS.into_iter().filter(|&bits| coordinates * bits as usize <= MAX_COINS);
     for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
         let keep = budget.guess_keep(size, bits)?;
         let noise = report_variance(bits, keep);
-        if noise < WORTH_MORE_BITS * least {
+        let wider = f64::from(bits.ilog2() - best.bits.ilog2());
+        if noise < pow(WORTH_MORE_BITS, wider) * least {
             (best, least) = (DraftLaw { bits, keep }, noise);
         }
     }
     Ok(best)
-}
-
-fn most_effort(request: &Request) -> f64 {
-    if request.config().shape == Shape::Growing { 4.0 * MOST_EFFORT } else { MOST_EFFORT }
-}
-
-/// Time to certify a stage, in units of a stage with m = 1.
-fn effort(bits: u32) -> f64 {
-    match bits {
-        1 => 1.0,
-        2..=8 => 2.0,
-        _ => f64::from(bits) / 4.0,
-    }
 }
 
 /// The same draft with every c solved for.

@@ -210,7 +210,7 @@ fn rules_are_checked_first() {
             PlanRequest { batch_size: Some(1001), ..base() },
             "batch size is 1001, must be at most the horizon of 1000",
         ),
-        (PlanRequest { bits: Some(65), ..base() }, "bits is 65, must be from 1 to 64"),
+        (PlanRequest { bits: Some(4096), ..base() }, "bits is 4096, must be from 1 to 4095"),
         (
             PlanRequest { local_epsilon: LocalLimit::Unlimited, central_epsilon: None, ..base() },
             "there is no privacy limit",
