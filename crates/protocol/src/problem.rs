@@ -135,7 +135,6 @@ impl ProblemKind {
             | Self::MethodNotAllowed
             | Self::Early
             | Self::Timeout
-            | Self::Early
             | Self::RateLimited
             | Self::Unavailable
             | Self::Gateway

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     http::{Content, ContentType, Guard, LONGEST_WAIT, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
+    store::Log,
     tokens::Role,
 };
 

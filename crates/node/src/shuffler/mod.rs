@@ -34,7 +34,7 @@ use crate::{
     problem::{Kind, Problem},
     role::{Later, NO_STORE, Role, Service},
     round_keys::{self, GuardedStore, Loss},
-    store::{CommitError, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
+    store::{CommitError, Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
     tokens::Tokens,
 };
 use gateway::Gateway;

@@ -70,7 +70,7 @@ impl SqliteShufflerStore {
         let database = Database::inspect(path, &SCHEMA)?;
         let reader = database.reader()?;
         let writer = Writer { database, dirty: false, remnants: false };
-        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader) })
+        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader), clock: None })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {

@@ -127,7 +127,7 @@ impl Set {
     }
 
     async fn release(&self, round: u32, wait: u64) -> Response {
-        let path = paths::release(&self.task.id(), round, wait);
+        let path = paths::release(&self.task.id(), round, None, wait);
         self.send(self.client.get(format!("{}{path}", self.base)), Role::Bandit).await
     }
 

@@ -297,7 +297,7 @@ impl World {
 
     fn count(&mut self, report: Vec<u8>) -> Response {
         match self.batch.accept_bytes(&report) {
-            Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate => {
+            Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate | Outcome::Surplus => {
                 self.opened.push(report);
                 StatusCode::NO_CONTENT.into_response()
             }
