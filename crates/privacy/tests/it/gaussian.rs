@@ -7,7 +7,9 @@ use incrowd_privacy::{
     central::{self, Presence, Setting},
     certify, gaussian,
 };
-use incrowd_protocol::{FlipProbability, Law, Mechanism, MechanismConfig, Participations, Stage};
+use incrowd_protocol::{
+    Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Participations, Stage,
+};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -64,13 +66,15 @@ impl Case {
         let stage = |&(size, bits, keep): &(u32, u32, f64)| Stage {
             rounds: 5,
             size,
+            window: None,
             law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
         };
         MechanismConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             schedule: self.stages.iter().map(stage).collect(),
-            grace: 0,
+            layout: Layout::Shared,
+            closes: Closes::Count { grace: 0 },
             central_delta: self.delta,
             participations: self.participations,
             honest_fraction: self.honest,
