@@ -195,7 +195,8 @@ pub(crate) fn prove(setting: &Setting) -> Result<(Bound, Curve), PrivacyError> {
 
 /// Whether no Renyi divergence promises to be better. The blanket loses sqrt(1 + c).
 fn is_near_limit(setting: &Setting, found: GaussianBound) -> bool {
-    let lost = if uses_all_bits(setting) { 1.0 } else { libm::sqrt(1.0 + setting.keep.get()) };
+    let lost =
+        if uses_all_bits(setting) { 1.0 } else { 1.07 * libm::sqrt(1.0 + setting.keep.get()) };
     found.mu <= gaussian::limit(setting) * (1.0 + NEAR_LIMIT) * lost
 }
 

@@ -7,7 +7,7 @@ use super::{
     BLANKET_SHARE, Bound, BoundName, Curve, Presence, PrivacyError, Setting, TAIL_SHARE,
     approx_epsilon, best_order, blank_bits, blanket_kappa, capped, certify, divergence,
     gaussian::{self, Placed},
-    of_gaussian,
+    is_near_limit, of_gaussian,
     profile::Worse,
     renyi, unanimous, used_bits, uses_all_bits, worst_others_kappa,
 };
@@ -37,7 +37,10 @@ pub(crate) fn prove_any_of(
         cap.epsilon = cap.epsilon.max(setting.local().epsilon);
     }
     let gaussian = gaussian::bound(settings, Placed::Apart);
-    let renyi = mixed(settings, leader);
+    let near = |setting: &Setting| {
+        gaussian::guess(setting).is_some_and(|guess| is_near_limit(setting, guess))
+    };
+    let renyi = if settings.iter().all(near) { None } else { mixed(settings, leader) };
     let mut all = vec![cap];
     all.extend(profile(settings, leader).map(|epsilon| capped(BoundName::Mixed, epsilon, cap)));
     all.extend(gaussian.and_then(|bound| of_gaussian(leader, bound, cap)));
