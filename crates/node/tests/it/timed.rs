@@ -221,7 +221,7 @@ async fn r2_r5_downtime_over_several_closings_releases_every_round_once_and_in_o
         }
     }
     node.stop().await;
-    tokio::time::sleep(Duration::from_millis(2000)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let node = place.start(Roles::Shuffler);
     let missed = metric(&node.metrics().await, "incrowd_missed_rounds_total");
     assert!(missed >= 3.0, "{missed} rounds are shown to the operator");
