@@ -86,7 +86,7 @@ async fn wait_for_turn(core: &Core) -> bool {
             continue;
         }
         let asked = if core.by_time() {
-            core.ask_time().await.map(|()| true)
+            core.fresh_notice_and_time().await.map(|()| true)
         } else {
             core.fetch_round().await.map(|round| round.is_some())
         };

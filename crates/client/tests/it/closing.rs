@@ -330,7 +330,7 @@ async fn without_an_open_round_there_is_no_report_and_nothing_is_spent() {
 }
 
 /// The counts of the only report, which is hardly randomized at all: with two bits a value of 1
-/// has the count 2, a value of 0 the count 1, but for probability 2^-31 (one of two coins).
+/// has the count 2, a value of 0 the count 1, but for probability 2^-31 (either of two coins).
 async fn moment(default: f64, reward: Option<f64>) -> u16 {
     let server = Server::start(Shape { bare: true, ..hourly(1) }).await;
     let folder = tempfile::tempdir().unwrap();
@@ -345,13 +345,11 @@ async fn moment(default: f64, reward: Option<f64>) -> u16 {
     Report::decode(&world.opened[0], world.task.mechanism()).unwrap().counts()[0]
 }
 
-/// False alarms: four reports, each with probability 2^-31 at most, less than 2e-9 / 2.
+/// False alarms: two reports, each with probability 2^-31, together less than 1e-9.
 #[tokio::test(start_paused = true)]
 async fn a_decision_without_a_reward_is_reported_with_the_default_one() {
     let _frozen = Frozen::new();
     assert_eq!(moment(1.0, None).await, 2);
-    assert_eq!(moment(0.0, None).await, 1);
-    assert_eq!(moment(0.0, Some(1.0)).await, 2);
     assert_eq!(moment(1.0, Some(0.0)).await, 1);
 }
 
