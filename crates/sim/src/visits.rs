@@ -180,8 +180,8 @@ impl Visits {
 
     /// The next report that is due before or when the present person comes.
     pub fn next_due(&mut self) -> Option<Pending> {
-        let now = self.now;
-        self.pending.pop_front_if(|report| report.due <= now)
+        let is_due = self.pending.front().is_some_and(|report| report.due <= self.now);
+        if is_due { self.pending.pop_front() } else { None }
     }
 
     /// Keeps the present person's report until it is due; false if that is now.

@@ -134,12 +134,16 @@ impl Rounds {
         if window.is_none_or(|window| opens.saturating_add(now) < window.closes) {
             return Ok(None);
         }
-        if self.path == Path::Bulk {
-            let _ = self.bulk.finish(&mut self.batch);
-        }
         let missing = self.batch.missing();
         let rng = stream(self.seed, PADS + u64::from(round.number));
-        let sums = self.batch.close(&simulated_pads(mechanism, &round, missing, rng))?;
+        let pads = match self.path {
+            Path::Wire => simulated_pads(mechanism, &round, missing, rng),
+            Path::Bulk => {
+                self.bulk.finish(&mut self.batch);
+                self.bulk.pads(&round, missing, rng)
+            }
+        };
+        let sums = self.batch.close(&pads)?;
         self.toss_for(round.number + 1);
         self.progress.batches += 1;
         self.progress.pads += u64::from(missing);
