@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod keys;
 mod load;
+mod moment;
 mod plan;
 mod plot;
 mod relay;
