@@ -35,7 +35,8 @@ impl Witnessed {
             return Ok(());
         }
         let Self { round, release } = self;
-        let (task, witness) = (*task, witness.to_owned());
+        let (task, witness) = (*task, witness.into());
+        let found = found.map(Box::new);
         Err(StoreError::WentBack { task, witness, round, release, found })
     }
 }

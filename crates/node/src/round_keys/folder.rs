@@ -124,7 +124,7 @@ fn is_memory(path: &Path) -> Result<bool, RoundKeyError> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
     let found = rustix::fs::statfs(path).map_err(|error| failed(path)(error.into()))?;
-    Ok([TMPFS, RAMFS].contains(&i64::from(found.f_type)))
+    Ok([TMPFS, RAMFS].contains(&found.f_type))
 }
 
 /// Nothing tells it here.

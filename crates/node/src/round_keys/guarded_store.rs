@@ -56,7 +56,7 @@ pub struct GuardedStore {
     uncertain: Mutex<Vec<(TaskId, Head, u32)>>,
     heads: Mutex<Heads>,
     /// A release that somebody has seen and the store does not have: nothing is committed any more.
-    missing: OnceLock<(TaskId, Witnessed, Option<ReleaseHash>)>,
+    missing: OnceLock<(TaskId, Witnessed, Option<Box<ReleaseHash>>)>,
 }
 
 impl GuardedStore {
@@ -78,7 +78,7 @@ impl GuardedStore {
     pub fn witness(&self, task: &TaskId, seen: Witnessed) -> Result<(), StoreError> {
         let checked = seen.check(&*self.store, task, BANDIT);
         if let Err(error @ StoreError::WentBack { found, .. }) = &checked
-            && self.missing.set((*task, seen, *found)).is_ok()
+            && self.missing.set((*task, seen, found.clone())).is_ok()
         {
             tracing::error!(%error, "nothing is counted or released any more");
         }
@@ -93,7 +93,7 @@ impl GuardedStore {
     fn has_its_history(&self) -> Result<(), StoreError> {
         self.missing.get().map_or(Ok(()), |(task, seen, found)| {
             let Witnessed { round, release } = *seen;
-            let (task, witness, found) = (*task, BANDIT.to_owned(), *found);
+            let (task, witness, found) = (*task, BANDIT.into(), found.clone());
             Err(StoreError::WentBack { task, witness, round, release, found })
         })
     }

@@ -79,19 +79,19 @@ pub enum StoreError {
     },
     /// A store that does not have a release that was seen.
     #[error(
-        "the shuffler's store went back in time: {witness} has seen release {round} of task {task} as {release}, the store has {}. Counting from it could count reports again and release a round twice. Put the newer store back, or see \"A store that went back\" in docs/operations.md for how to accept the loss", other(*.found)
+        "the shuffler's store went back in time: {witness} has seen release {round} of task {task} as {release}, the store has {}. Counting from it could count reports again and release a round twice. Put the newer store back, or see \"A store that went back\" in docs/operations.md for how to accept the loss", other(.found.as_deref().copied())
     )]
     WentBack {
         /// The task.
         task: TaskId,
         /// Who has seen it.
-        witness: String,
+        witness: Box<str>,
         /// The release's round.
         round: u32,
         /// Its name.
         release: ReleaseHash,
-        /// What the store has for that round.
-        found: Option<ReleaseHash>,
+        /// What the store has for that round. In boxes, so that results stay small.
+        found: Option<Box<ReleaseHash>>,
     },
     /// Not a file of heads.
     #[error("{0} is not a file of heads (shuffler.heads)")]
