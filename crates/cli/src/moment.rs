@@ -89,6 +89,10 @@ pub fn span(milliseconds: f64) -> String {
             + " s";
     };
     let parts = (milliseconds / small as f64).round() as u64;
+    // Rounded up to the next larger unit.
+    if first > 0 && parts * small >= units[first - 1].1 {
+        return span((parts * small) as f64);
+    }
     let per = unit / small;
     match (parts / per, parts % per) {
         (large, 0) => format!("{large} {name}"),

@@ -198,7 +198,7 @@ fn as_text(plan: &Plan) -> String {
     }
     if !plan.alternatives.is_empty() {
         lines.extend([String::new(), "The price of each choice (searched, not certified)".into()]);
-        lines.push("                                   batches  bits    local  central    regret    random".into());
+        lines.push("                                    batches  bits      local  central    regret    random".into());
         lines.extend(plan.alternatives.iter().map(alternative));
     }
     if !plan.notes.is_empty() {
@@ -255,7 +255,7 @@ fn timetable(table: &Timetable) -> Vec<String> {
             table.peak
         ),
         format!(
-            "surplus, lost           {:>9.4}%  (at most, all day at that rate; chance in a round {:e})",
+            "surplus, lost           {:>9.0e}%  (at most, all the time at that rate; any in a round: chance {:e})",
             100.0 * table.surplus_share,
             table.surplus_chance
         ),
@@ -297,7 +297,7 @@ fn alternative(alternative: &incrowd_planner::Alternative) -> String {
         smallest.to_string()
     };
     format!(
-        "  {:<26} {:>13} {:>5} {:>8} {:>8} {:>9.0} {:>9.0}",
+        "  {:<27} {:>13} {:>5} {:>10} {:>8} {:>9.0} {:>9.0}",
         alternative.change,
         batches,
         alternative.bits,

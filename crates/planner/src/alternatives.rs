@@ -120,12 +120,12 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
     if let (Some(arrivals), Some(window)) = (request.arrivals, first.window) {
         let batch_size = Some((2.0 * arrivals.expected(window)) as u32);
         changes.push((
-            "equal windows, twice as long".into(),
+            "equal windows twice as long".into(),
             PlanRequest { batch_size, shape: Shape::Fixed, ..config.clone() },
         ));
         if arrivals.peak > 1.0 {
             changes.push((
-                "no room for peaks (--peak 1)".into(),
+                "no room for peaks (peak 1)".into(),
                 PlanRequest { peak: Some(1.0), ..config.clone() },
             ));
         }

@@ -21,7 +21,7 @@ pub const SMALLEST_KEEP: f64 = 1e-3;
 /// c stays below it even when nothing limits it.
 const LARGEST_KEEP: f64 = 0.999;
 /// Share of the allowed mu at which a solution is good enough.
-const NEAR: f64 = 0.995;
+const NEAR: f64 = 0.998;
 /// How much above the Gaussian limit a proved theta is at least.
 const PROVED: f64 = 1.005;
 /// A sum's quantiles move faster in its tails, by this times theta for each standard deviation: one

@@ -158,7 +158,6 @@ impl Timetable {
         let sum = |of: fn(&TimedStage) -> f64| -> f64 {
             stages.iter().map(|stage| f64::from(stage.rounds) * of(stage)).sum()
         };
-        let rounds = sum(|_| 1.0);
         let expected = sum(|stage| stage.expected);
         let released = sum(|stage| f64::from(stage.capacity));
         let surplus: f64 = stages
@@ -177,7 +176,6 @@ impl Timetable {
             reward_window_days + windows().fold(f64::INFINITY, f64::min),
             reward_window_days + windows().fold(0.0, f64::max),
         );
-        debug_assert!(rounds >= 1.0);
         Self {
             opens: arrivals.opens,
             closes: arrivals.opens + duration,

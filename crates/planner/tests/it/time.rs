@@ -102,7 +102,8 @@ fn room_is_cheap_without_a_local_cap() {
         horizon: Some(100_000),
         ..lifted.clone()
     });
-    assert!(roomy.predicted_regret < 1.02 * packed, "{} {packed}", roomy.predicted_regret);
+    let ratio = roomy.predicted_regret / packed;
+    assert!((0.99..1.02).contains(&ratio), "{ratio}");
     assert!(regret(PlanRequest { peak: Some(4.0), ..lifted }) < 1.04 * packed);
     let says = |plan: &Plan, words: &str| plan.notes.iter().any(|note| note.contains(words));
     assert!(says(&roomy, "is no protection; everything rests on the shuffler"));
