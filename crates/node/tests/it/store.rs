@@ -602,7 +602,7 @@ fn r25_a_backup_of_a_large_busy_store_ends() {
     let file = Connection::open(shelf.path()).unwrap();
     file.pragma_update(None, "synchronous", "OFF").unwrap();
     for round in 0..48 {
-        let sql = "INSERT INTO release (task, round, bytes) VALUES (1, ?1, ?2)";
+        let sql = "INSERT INTO release (task, round, bytes, signature) VALUES (1, ?1, ?2, ?2)";
         file.execute(sql, params![2_000_000 + round, ballast]).unwrap();
     }
     drop(file);
