@@ -204,6 +204,9 @@ fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
             (Some(true), ..) => parts.push("closed".into()),
             (Some(false), Some(round), Some(reports)) => {
                 parts.push(format!("round {round} with {reports} reports"));
+                if let (Some(opens), Some(closes)) = (status.opens, status.closes) {
+                    parts.push(window(opens, closes));
+                }
             }
             (Some(false), None, _) => parts.push("finished".into()),
             _ => {}
@@ -214,6 +217,15 @@ fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
         out!("{}  {}", status.task, parts.join(", "));
     }
     Ok(())
+}
+
+/// When a round opens or closes, in seconds from now.
+fn window(opens: u64, closes: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let seconds = |time: u64| time.saturating_sub(now).div_ceil(1000);
+    let closes = format!("closes in {} s", seconds(closes));
+    if now < opens { format!("opens in {} s, {closes}", seconds(opens)) } else { closes }
 }
 
 impl Admin {

@@ -37,6 +37,12 @@ pub struct TaskStatus {
     pub task: TaskId,
     /// The round being filled, if this is the shuffler and the task is not over.
     pub round: Option<u32>,
+    /// When that round opens, in milliseconds since 1970, where batches close by time.
+    #[serde(default)]
+    pub opens: Option<u64>,
+    /// When it closes.
+    #[serde(default)]
+    pub closes: Option<u64>,
     /// Reports in the unfinished batch.
     pub reports: Option<u32>,
     /// Whether the operator ended it.
@@ -94,6 +100,8 @@ async fn tasks(State(admin): State<Admin>) -> Json<Vec<TaskStatus>> {
         all.push(TaskStatus {
             task,
             round: progress.round,
+            opens: progress.window.map(|window| window.opens),
+            closes: progress.window.map(|window| window.closes),
             reports: Some(progress.count),
             closed: Some(progress.closed),
             absorbed: None,
@@ -107,6 +115,8 @@ async fn tasks(State(admin): State<Admin>) -> Json<Vec<TaskStatus>> {
             None => all.push(TaskStatus {
                 task,
                 round: None,
+                opens: None,
+                closes: None,
                 reports: None,
                 closed: None,
                 absorbed,

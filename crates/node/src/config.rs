@@ -102,10 +102,9 @@ pub struct HttpLimits {
     pub body_seconds: u64,
     /// Requests at the same time, at least 1; more are told to come again.
     pub concurrent_requests: usize,
-    /// Reports a second that the shuffler takes, over all senders; 0 is no limit.
-    pub reports_per_second: u32,
-    /// Reports a second that it takes from one network address; 0 is no limit. Behind a relay or
-    /// proxy all come from one.
+    /// Reports a second that the shuffler takes from one network address; 0 is no limit. Behind a
+    /// relay or proxy all come from one. There is no limit over all senders: it would make the
+    /// answer to one person depend on others.
     pub reports_per_second_per_peer: u32,
     /// Seconds that open requests have to end when the service is told to stop.
     pub shutdown_seconds: u64,
@@ -118,7 +117,6 @@ impl Default for HttpLimits {
             header_seconds: 10,
             body_seconds: 30,
             concurrent_requests: 4096,
-            reports_per_second: 0,
             reports_per_second_per_peer: 0,
             shutdown_seconds: 10,
         }
@@ -144,6 +142,9 @@ pub struct ShufflerConfig {
     /// File with the last release of every task, to notice a store that went back; `heads.json` in
     /// the data folder by default.
     pub heads: Option<PathBuf>,
+    /// Where batches close by time: milliseconds from the closing of a round until its release is
+    /// shown, 10 to 60000. Longer than closing takes at its slowest.
+    pub release_delay_milliseconds: u64,
 }
 
 impl Default for ShufflerConfig {
@@ -155,6 +156,7 @@ impl Default for ShufflerConfig {
             round_keys: None,
             accept_lost_round_keys: false,
             heads: None,
+            release_delay_milliseconds: 250,
         }
     }
 }
@@ -239,6 +241,8 @@ impl NodeConfig {
         let concurrent = self.http.concurrent_requests as u64;
         range("http.concurrent_requests", concurrent, 1, 1 << 20, "from 1 to 1048576")?;
         let pause = self.bandit.longest_pause_seconds;
+        let delay = self.shuffler.release_delay_milliseconds;
+        range("shuffler.release_delay_milliseconds", delay, 10, 60_000, "from 10 to 60000")?;
         range("bandit.longest_pause_seconds", pause, 1, 600, "from 1 to 600")?;
         Ok(self)
     }

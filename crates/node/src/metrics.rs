@@ -52,6 +52,9 @@ pub struct Metrics {
     commit_seconds: Histogram,
     commit_reports: Histogram,
     store_failures: Counter,
+    clock_jumps: Counter,
+    missed_rounds: Family<TaskLabel, Counter>,
+    late_releases: Family<TaskLabel, Counter>,
 }
 
 impl Default for Metrics {
@@ -73,6 +76,9 @@ impl Default for Metrics {
             commit_seconds: Histogram::new(seconds),
             commit_reports: Histogram::new(sizes),
             store_failures: Counter::default(),
+            clock_jumps: Counter::default(),
+            missed_rounds: Family::default(),
+            late_releases: Family::default(),
         };
         let r = &mut metrics.registry;
         r.register("reports", "Reports by what became of them", metrics.reports.clone());
@@ -99,6 +105,12 @@ impl Default for Metrics {
         r.register_with_unit("commit", "Time of a durable commit", Unit::Seconds, commit);
         r.register("commit_reports", "Reports in a commit", metrics.commit_reports.clone());
         r.register("store_failures", "Commits that failed", metrics.store_failures.clone());
+        let help = "Times the clock moved by more than a second beside the time that passed";
+        r.register("clock_jumps", help, metrics.clock_jumps.clone());
+        let help = "Rounds that closed while the shuffler was down";
+        r.register("missed_rounds", help, metrics.missed_rounds.clone());
+        let help = "Releases that were not durable yet when they were to be shown";
+        r.register("late_releases", help, metrics.late_releases.clone());
         metrics
     }
 }
@@ -108,7 +120,8 @@ fn label(task: &TaskId) -> TaskLabel {
 }
 
 impl Metrics {
-    /// Counts reports that had one outcome: `counted`, `duplicate`, or a problem's name.
+    /// Counts reports that had one outcome: `counted`, `surplus`, `duplicate`, or a
+    /// problem's name.
     pub(crate) fn outcomes(&self, task: &TaskId, outcome: &'static str) -> Counter {
         self.reports.get_or_create_owned(&OutcomeLabel { task: task.to_string(), outcome })
     }
@@ -148,6 +161,18 @@ impl Metrics {
 
     pub(crate) fn store_failed(&self) {
         self.store_failures.inc();
+    }
+
+    pub(crate) fn clock_jumped(&self) {
+        self.clock_jumps.inc();
+    }
+
+    pub(crate) fn missed(&self, task: &TaskId, rounds: u32) {
+        self.missed_rounds.get_or_create(&label(task)).inc_by(u64::from(rounds));
+    }
+
+    pub(crate) fn released_late(&self, task: &TaskId, rounds: u32) {
+        self.late_releases.get_or_create(&label(task)).inc_by(u64::from(rounds));
     }
 
     pub(crate) fn answered(&self, status: u16) {

@@ -23,7 +23,8 @@ pub struct Problem {
 impl Problem {
     /// A problem of a kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        let retry_after = matches!(kind, Kind::Unavailable | Kind::RateLimited | Kind::NoModel);
+        let retry_after =
+            matches!(kind, Kind::Unavailable | Kind::RateLimited | Kind::NoModel | Kind::Early);
         Self { kind, detail: detail.into(), retry_after: retry_after.then_some(1) }
     }
 

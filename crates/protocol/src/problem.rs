@@ -113,7 +113,7 @@ impl ProblemKind {
     /// dropped.
     ///
     /// A device ends its retries on these and on nothing else: a missing task, a revoked token or a
-    /// full store may come right.
+    /// full store may come right, and a round that has not begun will.
     pub const fn is_final(self) -> bool {
         match self {
             Self::BadRequest
@@ -125,7 +125,6 @@ impl ProblemKind {
             | Self::UnknownKey
             | Self::CannotOpen
             | Self::Late
-            | Self::Early
             | Self::OtherLaw
             | Self::Finished => true,
             Self::Unauthorized
@@ -134,6 +133,7 @@ impl ProblemKind {
             | Self::NoModel
             | Self::OtherHistory
             | Self::MethodNotAllowed
+            | Self::Early
             | Self::Timeout
             | Self::RateLimited
             | Self::Unavailable

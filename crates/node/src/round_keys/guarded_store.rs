@@ -274,6 +274,10 @@ impl Log for GuardedStore {
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         self.open_all(task, self.store.tail(task, after, max_bytes)?)
     }
+
+    fn now(&self) -> SystemTime {
+        self.store.now()
+    }
 }
 
 impl ShufflerStore for GuardedStore {
@@ -322,13 +326,13 @@ impl Log for GuardedTurn<'_> {
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         self.store.open_all(task, self.turn.tail(task, after, max_bytes)?)
     }
-}
 
-impl Turn for GuardedTurn<'_> {
     fn now(&self) -> SystemTime {
         self.turn.now()
     }
+}
 
+impl Turn for GuardedTurn<'_> {
     fn commit(self: Box<Self>, mut changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
         let Self { turn, store } = *self;
         // Releases to write down; rounds whose keys nothing needs afterwards.

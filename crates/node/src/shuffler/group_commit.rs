@@ -1,5 +1,5 @@
 //! Group commit: one thread takes the uploads that have arrived, commits them in one step, and only
-//! then answers.
+//! then answers. It also closes rounds when their time is over.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,7 +15,10 @@ use incrowd_protocol::{Task, TaskId};
 use incrowd_shuffler::Outcome;
 use tokio::sync::{oneshot, watch};
 
-use super::open_tasks::{OpenTasks, Progress, Upload};
+use super::{
+    open_tasks::{OpenTasks, Progress, Upload},
+    windows::{Watch, due, milliseconds},
+};
 use crate::{Metrics, store::CommitError};
 
 /// Requests that may wait for a commit; more are answered [`Busy`].
@@ -48,10 +51,18 @@ pub(crate) struct GroupCommit {
 
 impl GroupCommit {
     /// Starts the thread that owns the open tasks. It ends after [`GroupCommit::stop`].
-    pub fn start(open: OpenTasks, tasks: Watched, metrics: Arc<Metrics>) -> (Self, JoinHandle<()>) {
+    pub fn start(
+        open: OpenTasks,
+        tasks: Watched,
+        metrics: Arc<Metrics>,
+        release_delay: u64,
+    ) -> (Self, JoinHandle<()>) {
         let (jobs, waiting) = mpsc::sync_channel(LENGTH);
         let forgot = Instant::now();
-        let writer = Writer { open, tasks, metrics, forgot, remains: true, failing: false };
+        let clock = Watch::new(open.now());
+        let (remains, failing) = (true, false);
+        let writer =
+            Writer { open, tasks, metrics, release_delay, clock, forgot, remains, failing };
         let thread = thread::spawn(move || writer.run(&waiting));
         (Self { jobs }, thread)
     }
@@ -93,6 +104,9 @@ struct Writer {
     open: OpenTasks,
     tasks: Watched,
     metrics: Arc<Metrics>,
+    /// Milliseconds from the closing of a round until its release is shown.
+    release_delay: u64,
+    clock: Watch,
     /// When deltas and the write-ahead log were last dropped, or could not be.
     forgot: Instant,
     /// Whether there is something to drop.
@@ -103,7 +117,8 @@ struct Writer {
 impl Writer {
     fn run(mut self, waiting: &Receiver<Job>) {
         loop {
-            match waiting.recv_timeout(IDLE) {
+            let wait = self.close_rounds();
+            match waiting.recv_timeout(wait) {
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(job) => {
                     if !self.group(job, waiting) {
@@ -114,14 +129,40 @@ impl Writer {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    // A store that fails is not asked five times a second.
-                    if !self.failing || self.forgot.elapsed() > FORGET {
+                    // A store that fails is not asked five times a second, and a round whose time
+                    // is over is closed first.
+                    if (!self.failing && wait == IDLE) || self.forgot.elapsed() > FORGET {
                         self.forget();
                     }
                 }
             }
         }
         self.forget();
+    }
+
+    /// Closes rounds whose time is over, as many as one commit may have. How long to wait for work:
+    /// until the next round's time is over, not at all when more rounds are due.
+    fn close_rounds(&mut self) -> Duration {
+        if let Some(seconds) = self.clock.jump(self.open.now()) {
+            self.metrics.clock_jumped();
+            tracing::warn!(seconds, "the clock jumped: rounds close by it, and none opens again");
+        }
+        if self.failing && self.forgot.elapsed() <= FORGET {
+            return IDLE;
+        }
+        match self.open.close_due() {
+            Ok(closed) if closed.is_empty() => {}
+            result => {
+                self.remains = true;
+                if let Ok(closed) = self.record_failure(result) {
+                    self.publish(closed);
+                } else {
+                    self.forgot = Instant::now();
+                    return IDLE;
+                }
+            }
+        }
+        self.open.until_next_closing().map_or(IDLE, |time| time.min(IDLE))
     }
 
     /// Commits everything that has arrived. False when it is time to stop.
@@ -199,7 +240,14 @@ impl Writer {
                 (self.tasks.get(&id), self.open.progress(&id))
             {
                 self.metrics.progress(task, &progress);
-                watched.send_replace(progress);
+                let before = watched.send_replace(progress);
+                let shown = milliseconds(self.open.now()).saturating_sub(self.release_delay);
+                // Of the rounds that are released now, those that closed before that time.
+                let late = |round: Option<u32>| {
+                    round.map_or(0, |round| due(task.mechanism(), round, shown))
+                };
+                let late = late(before.round).saturating_sub(late(progress.round));
+                self.metrics.released_late(&id, late);
             }
         }
     }

@@ -2,6 +2,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::{Arc, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -13,17 +14,19 @@ use axum::{
 };
 use governor::clock::{Clock, DefaultClock};
 use incrowd_protocol::{BulkAnswer, MediaType, RefusedReport, ReleaseHash, Report, paths};
-use incrowd_shuffler::Outcome;
+use incrowd_shuffler::{Outcome, Refusal};
 use serde::Deserialize;
 
 use super::{
     Shuffler, TaskHandle, Upload,
     content::{report_id, reports},
     gateway, unavailable,
+    windows::milliseconds,
 };
 use crate::{
-    http::{Content, ContentType, Guard, PathOf, QueryOf, Signed, task_id, wait},
+    http::{Content, ContentType, Guard, LONGEST_WAIT, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
+    store::Log,
     tokens::Role,
 };
 
@@ -69,11 +72,13 @@ async fn round(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
-    Ok(handle.round_notice(&shuffler.keys()).answer(&headers, "public, max-age=1"))
+    Ok(handle
+        .round_notice(&shuffler.keys(), shuffler.store.now())
+        .answer(&headers, "public, max-age=1"))
 }
 
-/// Uploads one report. The answer comes when the report is durable; a retry looks like the first
-/// success.
+/// Uploads one report. The answer comes when what becomes of it is durable; a retry, and a report
+/// beyond the capacity of a round that closes by time, are answered like one that counts.
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
@@ -97,7 +102,7 @@ async fn put_report(
     })?;
     let outcomes = shuffler.count(handle, vec![report]).await?;
     match outcomes.first() {
-        Some(Outcome::Refused(refusal)) => Err(refusal.into()),
+        Some(Outcome::Refused(refusal)) => Err(shuffler.refused(handle, refusal)),
         _ => Ok(StatusCode::NO_CONTENT),
     }
 }
@@ -142,7 +147,7 @@ async fn post_reports(
 
 #[derive(Deserialize)]
 struct Wait {
-    /// Seconds to wait for a batch that is not full yet, 0 to 60.
+    /// Seconds to wait for a release that is not shown yet, 0 to 60.
     wait: Option<u64>,
     /// The release before it that the caller has.
     after: Option<ReleaseHash>,
@@ -163,7 +168,9 @@ async fn release(
             Ok(Signed::from(release).answer(&headers, "private, max-age=31536000, immutable"))
         }
         None => {
-            let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
+            let left = shuffler.until_shown(shuffler.task(&id)?, round).map_or(0, whole_seconds);
+            let retry = left.clamp(1, LONGEST_WAIT);
+            let retry = [(header::RETRY_AFTER, HeaderValue::from(retry))];
             Ok((StatusCode::ACCEPTED, retry).into_response())
         }
     }
@@ -187,8 +194,7 @@ impl Shuffler {
         let seconds = |until: governor::NotUntil<_>| {
             until.wait_time_from(DefaultClock::default().now()).as_secs() + 1
         };
-        // A bulk above the burst size can never pass; 429 makes the client split it. The sender's
-        // own limit comes first, so that what it refuses takes nothing from the others.
+        // A bulk above the burst size can never pass; 429 makes the client split it.
         if let (Some(limiter), Some(peer)) = (&self.per_peer, peer) {
             // Addresses are in memory only, and only as long as they matter for the limit.
             if limiter.len() > 100_000 {
@@ -196,11 +202,6 @@ impl Shuffler {
             }
             limiter
                 .check_key_n(&peer, reports)
-                .map_err(|_| limited(1))?
-                .map_err(|until| limited(seconds(until)))?;
-        }
-        if let Some(all) = &self.all {
-            all.check_n(reports)
                 .map_err(|_| limited(1))?
                 .map_err(|until| limited(seconds(until)))?;
         }
@@ -253,6 +254,16 @@ impl Shuffler {
         decoded
     }
 
+    /// The answer to a report that does not count. One that is early may come again when its round
+    /// opens.
+    fn refused(&self, handle: &TaskHandle, refusal: &Refusal) -> Problem {
+        let problem = Problem::from(refusal);
+        let &Refusal::Early { round, .. } = refusal else { return problem };
+        let Ok(Some(window)) = handle.mechanism().window(round) else { return problem };
+        let left = window.opens.saturating_sub(milliseconds(self.store.now()));
+        problem.retry_after(whole_seconds(Duration::from_millis(left)).max(1))
+    }
+
     /// Counts reports, durably.
     async fn count(
         &self,
@@ -269,10 +280,11 @@ impl Shuffler {
             self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
             unavailable()
         })?;
-        let (mut counted, mut duplicate) = (0, 0);
+        let (mut counted, mut surplus, mut duplicate) = (0, 0, 0);
         for outcome in &outcomes {
             match outcome {
                 Outcome::Counted | Outcome::Released(_) => counted += 1,
+                Outcome::Surplus => surplus += 1,
                 Outcome::Duplicate => duplicate += 1,
                 Outcome::Refused(refusal) => {
                     self.metrics.outcomes(&task, Problem::from(refusal).kind.name()).inc();
@@ -280,9 +292,15 @@ impl Shuffler {
             }
         }
         handle.counted.inc_by(counted);
+        handle.surplus.inc_by(surplus);
         handle.duplicate.inc_by(duplicate);
         Ok(outcomes)
     }
+}
+
+/// Seconds, rounded up.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_millis().div_ceil(1000) as u64
 }
 
 /// The reports of a bulk: the valid ones with their places, and the problems of the others.

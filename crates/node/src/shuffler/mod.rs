@@ -6,6 +6,7 @@ mod group_commit;
 mod handlers;
 mod open_task;
 mod open_tasks;
+mod windows;
 
 use std::{
     collections::HashMap,
@@ -14,14 +15,14 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use axum::{Router, extract::FromRef};
-use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use incrowd_envelope::{Document, SigningKey};
 use incrowd_privacy::Certificate;
-use incrowd_protocol::{Mechanism, RoundNotice, Task, TaskId, TaskNotice};
+use incrowd_protocol::{Mechanism, OpenRound, RoundNotice, Task, TaskId, TaskNotice};
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -33,12 +34,13 @@ use crate::{
     problem::{Kind, Problem},
     role::{Later, NO_STORE, Role, Service},
     round_keys::{self, GuardedStore, Loss},
-    store::{CommitError, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
+    store::{CommitError, Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
     tokens::Tokens,
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
 pub use open_tasks::{OpenTasks, Progress, Upload};
+use windows::{milliseconds, open_round};
 
 /// A running shuffler.
 pub struct Shuffler {
@@ -53,7 +55,8 @@ pub struct Shuffler {
     model_url: Option<String>,
     open_uploads: bool,
     limits: HttpLimits,
-    all: Option<DefaultDirectRateLimiter>,
+    /// Milliseconds from the closing of a round until its release is shown.
+    release_delay: u64,
     per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
     metrics: Arc<Metrics>,
     /// For open requests.
@@ -66,10 +69,11 @@ struct TaskHandle {
     certificate: Certificate,
     progress: watch::Receiver<Progress>,
     counted: Counter,
+    surplus: Counter,
     duplicate: Counter,
     notice: RwLock<Signed>,
-    /// The newest notice of the round, and its round.
-    round: Mutex<Option<(Option<u32>, Signed)>>,
+    /// The newest notice of the round, with its round and its time.
+    round: Mutex<Option<((Option<u32>, Option<u64>), Signed)>>,
 }
 
 /// The notice with what is only for people.
@@ -114,6 +118,12 @@ impl Shuffler {
                     CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
                 },
             )?;
+            let missed = open.due(&task.id()).expect("invariant: it was opened");
+            if missed > 0 {
+                metrics.missed(&task.id(), missed);
+                let task = task.id();
+                tracing::warn!(%task, rounds = missed, "rounds closed while the shuffler was down: they are released now, in order");
+            }
             let progress = open.progress(&task.id()).expect("invariant: it was opened");
             metrics.progress(&task, &progress);
             let (sender, receiver) = watch::channel(progress);
@@ -126,16 +136,21 @@ impl Shuffler {
         for (task, certificate, progress) in opened {
             let notice = notice(&task, &certificate, &keys, gateway.as_ref(), model_url.as_ref());
             let outcome = |outcome| metrics.outcomes(&task.id(), outcome);
-            let (counted, duplicate) = (outcome("counted"), outcome("duplicate"));
-            let (notice, round) = (RwLock::new(notice), Mutex::new(None));
-            let id = task.id();
-            let handle =
-                TaskHandle { task, certificate, progress, counted, duplicate, notice, round };
-            handles.insert(id, Arc::new(handle));
+            let handle = TaskHandle {
+                counted: outcome("counted"),
+                surplus: outcome("surplus"),
+                duplicate: outcome("duplicate"),
+                notice: RwLock::new(notice),
+                round: Mutex::new(None),
+                certificate,
+                progress,
+                task,
+            };
+            handles.insert(handle.task.id(), Arc::new(handle));
         }
-        let (commits, writer) = GroupCommit::start(open, watched, metrics.clone());
-        let HttpLimits { reports_per_second, reports_per_second_per_peer, .. } = config.http;
-        let quota = |limit| NonZeroU32::new(limit).map(Quota::per_second);
+        let release_delay = config.shuffler.release_delay_milliseconds;
+        let (commits, writer) = GroupCommit::start(open, watched, metrics.clone(), release_delay);
+        let per_peer = NonZeroU32::new(config.http.reports_per_second_per_peer);
         Ok(Arc::new(Self {
             tasks: handles,
             store,
@@ -148,8 +163,8 @@ impl Shuffler {
             model_url,
             open_uploads: config.shuffler.open_uploads,
             limits: config.http,
-            all: quota(reports_per_second).map(RateLimiter::direct),
-            per_peer: quota(reports_per_second_per_peer).map(RateLimiter::keyed),
+            release_delay,
+            per_peer: per_peer.map(Quota::per_second).map(RateLimiter::keyed),
             metrics: metrics.clone(),
             stopping: Stopping::default(),
         }))
@@ -187,8 +202,13 @@ impl Shuffler {
         self.commits.close(*task).await.map_err(|_| unavailable())
     }
 
-    /// A round's release; none until its batch is full, for which it waits. If the store has
-    /// another release before it than `after`, nothing is counted or released any more.
+    /// A round's release; none until its batch is full, or until it is to be shown, for which it
+    /// waits. If the store has another release before it than `after`, nothing is counted or
+    /// released any more.
+    ///
+    /// # Privacy
+    /// Where batches close by time, a release is shown at its closing time and a constant later,
+    /// however full its batch was.
     pub async fn release(
         &self,
         task: &TaskId,
@@ -204,8 +224,15 @@ impl Shuffler {
             self.compare(*task, round, release).await?;
         }
         let mut progress = handle.progress.clone();
-        let full = progress.wait_for(|now| now.closed || now.round.is_none_or(|now| now > round));
-        self.stopping.or(full, wait).await;
+        let shown = async {
+            let over = |now: &Progress| now.closed || now.round.is_none_or(|now| now > round);
+            let _ = progress.wait_for(over).await;
+            while let Some(time) = self.until_shown(handle, round) {
+                // Not longer: the clock may jump.
+                tokio::time::sleep(time.min(Duration::from_secs(1))).await;
+            }
+        };
+        self.stopping.or(shown, wait).await;
         if handle.progress.has_changed().is_err() {
             // The thread that commits is gone: nothing will ever be full.
             return Err(unavailable());
@@ -216,10 +243,12 @@ impl Shuffler {
         }
         let (store, id) = (self.store.clone(), *task);
         match tokio::task::spawn_blocking(move || store.release(&id, round)).await {
+            Ok(Ok(Some(_))) if self.until_shown(handle, round).is_some() => Ok(None),
             Ok(Ok(Some(release))) => Ok(Some(release)),
-            Ok(Ok(None)) => {
-                Err(Problem::new(Kind::Finished, "the task was closed before this round was full"))
-            }
+            Ok(Ok(None)) => Err(Problem::new(
+                Kind::Finished,
+                "the task was closed before this round was released",
+            )),
             Ok(Err(_)) | Err(_) => Err(unavailable()),
         }
     }
@@ -243,6 +272,15 @@ impl Shuffler {
     fn has_its_history(&self) -> Result<(), Problem> {
         let went_back = || Problem::new(Kind::Unavailable, WENT_BACK);
         if self.store.went_back() { Err(went_back()) } else { Ok(()) }
+    }
+
+    /// How long it is until a release may be shown; none where batches close by count, and when it
+    /// may.
+    fn until_shown(&self, handle: &TaskHandle, round: u32) -> Option<Duration> {
+        let window = handle.mechanism().window(round).ok()??;
+        let shown = window.closes + self.release_delay;
+        let left = shown.saturating_sub(milliseconds(self.store.now()));
+        (left > 0).then(|| Duration::from_millis(left))
     }
 
     fn keys(&self) -> Arc<Keys> {
@@ -305,17 +343,24 @@ impl TaskHandle {
         self.task.mechanism()
     }
 
-    /// The signed notice of the current round, signed once for each.
-    fn round_notice(&self, keys: &Keys) -> Signed {
-        let current = self.progress.borrow().round;
+    /// The signed notice of the current round, signed once for each; where batches close by time
+    /// also once for each second, since it tells the time.
+    fn round_notice(&self, keys: &Keys, now: SystemTime) -> Signed {
+        let (head, now) = (self.progress.borrow().round, milliseconds(now));
+        let current = match open_round(self.mechanism(), head, now) {
+            None => (head, None),
+            Some(OpenRound::Open(round)) => (Some(round), Some(now / 1000 * 1000)),
+            Some(OpenRound::NotYet | OpenRound::Over) => (None, Some(now / 1000 * 1000)),
+        };
         let mut cached = self.round.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((round, signed)) = &*cached
-            && *round == current
+        if let Some((known, signed)) = &*cached
+            && *known == current
         {
             return signed.clone();
         }
-        let round = current.and_then(|number| self.mechanism().round(number).ok());
-        let notice = RoundNotice::new(self.task.id(), round, None);
+        let (round, time) = current;
+        let round = round.and_then(|number| self.mechanism().round(number).ok());
+        let notice = RoundNotice::new(self.task.id(), round, time);
         let bytes = serde_json::to_vec(&notice)
             .expect("invariant: a notice is plain data, which can always be written");
         let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());

@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use incrowd_envelope::{Document, SigningKey};
-use incrowd_protocol::{Mechanism, Release, Report, TaskId};
+use incrowd_protocol::{BatchSums, Closes, Mechanism, Release, Report, TaskId};
 use incrowd_shuffler::{Batch, IdsEntry, Kind, Outcome, Refusal, Written};
 
-use super::Progress;
+use super::{
+    Progress,
+    windows::{check_open, close_due, due, open_round},
+};
 use crate::store::{Change, Head, Log, ReleaseHash, SignedRelease, StoreError, TaskState};
 
 /// Bytes of a log that are read at once.
@@ -39,9 +42,46 @@ pub(super) struct Additions {
     /// Counted ids by the round they were made for.
     pub ids: BTreeMap<u32, IdsEntry>,
     releases: Vec<(u32, SignedRelease)>,
+    /// Whether to commit although nothing may have changed: a surplus or repeated report of a
+    /// round that closes by time is answered after the same steps as one that counts, so that
+    /// the time of the answer tells nothing.
+    always: bool,
+}
+
+impl Additions {
+    /// Whether there is something to commit.
+    pub fn commits(&self) -> bool {
+        self.always || !self.ids.is_empty() || !self.releases.is_empty()
+    }
+
+    /// Adds a release, signed, which follows the last one.
+    fn release(
+        &mut self,
+        task: &TaskId,
+        last: Option<ReleaseHash>,
+        sums: BatchSums,
+        signing: &SigningKey,
+    ) {
+        let previous = self.releases.last().map(|(_, last)| ReleaseHash::of(&last.body));
+        let (round, previous) = (sums.round(), previous.or(last));
+        let release = Release::new(sums, previous)
+            .expect("invariant: the head has the last release, and there is one");
+        let body = serde_json::to_vec(&release)
+            .expect("invariant: sums are numbers, which can always be written");
+        let signed = SignedRelease::new(body, signing, Document::Release, task);
+        self.releases.push((round, signed));
+    }
 }
 
 impl OpenTask {
+    /// Whether a round's time is over, or that must be read from the log.
+    pub fn is_due(&self, milliseconds: u64) -> bool {
+        matches!(self.mechanism.closes(), Closes::Time { .. })
+            && self.state.as_ref().is_none_or(|state| {
+                state.batch.is_some() && due(&self.mechanism, state.head.round, milliseconds) > 0
+            })
+    }
+
     /// Brings the state to the end of the log. What is read without the lock may be behind again at
     /// once.
     pub fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
@@ -105,40 +145,66 @@ impl State {
         Ok(())
     }
 
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self, mechanism: &Mechanism) -> Progress {
         let batch = self.batch.as_ref();
+        let round = batch.and_then(Batch::round).map(|round| round.number);
         Progress {
-            round: batch.and_then(Batch::round).map(|round| round.number),
+            round,
+            window: round.and_then(|round| mechanism.window(round).ok().flatten()),
             count: batch.map_or(0, Batch::count),
             remembered: batch.map_or(0, Batch::remembered),
             closed: batch.is_none(),
         }
     }
 
+    /// Closes the rounds whose time is over, as many as a commit may have. After an error the
+    /// state must be dropped.
+    pub fn close_rounds(
+        &mut self,
+        task: &TaskId,
+        mechanism: &Mechanism,
+        milliseconds: u64,
+        added: &mut Additions,
+        signing: &SigningKey,
+    ) -> Result<(), StoreError> {
+        let last = self.head.last;
+        let Some(batch) = &mut self.batch else { return Ok(()) };
+        let release = |sums| added.release(task, last, sums, signing);
+        Ok(close_due(mechanism, batch, milliseconds, release)?)
+    }
+
+    /// Counts reports that arrived at this time.
     pub fn count(
         &mut self,
         task: &TaskId,
+        mechanism: &Mechanism,
+        milliseconds: u64,
         reports: &[Report],
         added: &mut Additions,
         signing: &SigningKey,
     ) -> Vec<Outcome> {
-        let head = self.head;
+        let last = self.head.last;
         let Some(batch) = &mut self.batch else {
             return vec![Outcome::Refused(Refusal::Finished); reports.len()];
         };
+        let head = batch.round().map(|round| round.number);
+        let open = open_round(mechanism, head, milliseconds);
         let count = |report: &Report| {
+            if let Some(open) = open
+                && let Err(refusal) = check_open(open, report.round())
+            {
+                return Outcome::Refused(refusal);
+            }
             let mut outcome = batch.accept(report);
             if let Some(sums) = outcome.take_release() {
-                let previous = added.releases.last().map(|(_, last)| ReleaseHash::of(&last.body));
-                let (round, previous) = (sums.round(), previous.or(head.last));
-                let release = Release::new(sums, previous)
-                    .expect("invariant: the head has the last release, and there is one");
-                let body = serde_json::to_vec(&release)
-                    .expect("invariant: sums are numbers, which can always be written");
-                added.releases.push((round, sign(signing, task, body)));
+                added.release(task, last, sums, signing);
             }
-            if matches!(outcome, Outcome::Counted) {
-                added.ids.entry(report.round()).or_default().push(report.id());
+            match outcome {
+                Outcome::Counted => {
+                    added.ids.entry(report.round()).or_default().push(report.id());
+                }
+                Outcome::Surplus | Outcome::Duplicate => added.always |= open.is_some(),
+                Outcome::Released(_) | Outcome::Refused(_) => {}
             }
             outcome
         };
@@ -198,9 +264,4 @@ impl State {
             self.written.update(batch);
         }
     }
-}
-
-/// A release, signed.
-fn sign(signing: &SigningKey, task: &TaskId, body: Vec<u8>) -> SignedRelease {
-    SignedRelease::new(body, signing, Document::Release, task)
 }

@@ -3,14 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use incrowd_envelope::SigningKey;
-use incrowd_protocol::{Mechanism, Report, TaskId};
+use incrowd_protocol::{Mechanism, Report, TaskId, Window};
 use incrowd_shuffler::Outcome;
 
-use super::open_task::{Additions, OpenTask, State};
-use crate::store::{Change, CommitError, Head, Seq, ShufflerStore, StoreError, TaskState};
+use super::{
+    open_task::{Additions, OpenTask},
+    windows::{due, milliseconds},
+};
+use crate::store::{Change, CommitError, Head, Seq, ShufflerStore, StoreError, TaskState, Turn};
 
 /// Reports of one request, all for one task.
 pub struct Upload {
@@ -25,6 +29,8 @@ pub struct Upload {
 pub struct Progress {
     /// The round being filled; none when the task is finished or closed.
     pub round: Option<u32>,
+    /// When it opens and closes, where batches close by time.
+    pub window: Option<Window>,
     /// Reports in the unfinished batch.
     pub count: u32,
     /// Ids that may still come again.
@@ -49,6 +55,11 @@ impl OpenTasks {
         Self { store, signing, tasks: HashMap::new() }
     }
 
+    /// The store's clock.
+    pub fn now(&self) -> SystemTime {
+        self.store.now()
+    }
+
     /// Opens a task, or picks up where it was.
     pub fn open(&mut self, id: TaskId, mechanism: Arc<Mechanism>) -> Result<(), CommitError> {
         self.store.open(&id)?;
@@ -56,8 +67,8 @@ impl OpenTasks {
         self.catch_up(&BTreeSet::from([id]))
     }
 
-    /// Counts the reports of several requests, in order, in one durable step. After an error none
-    /// of them is known to count.
+    /// Counts the reports of several requests, in order, in one durable step, after the rounds of
+    /// their tasks whose time is over are closed. After an error none of them is known to count.
     pub fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
         let ids: BTreeSet<TaskId> = uploads.iter().map(|upload| upload.task).collect();
         let store = self.store.clone();
@@ -66,34 +77,110 @@ impl OpenTasks {
         for id in &ids {
             self.task(id)?.catch_up(&*turn)?;
         }
-        let mut additions: BTreeMap<TaskId, Additions> = BTreeMap::new();
+        let now = milliseconds(turn.now());
+        let mut additions = self.close_rounds(&ids, now)?;
         let mut outcomes = Vec::with_capacity(uploads.len());
-        for Upload { task, reports } in uploads {
-            let added = additions.entry(*task).or_default();
-            let signing = &self.signing;
-            let state = self.tasks.get_mut(task).and_then(|task| task.state.as_mut());
-            let state = state.expect("invariant: every task of the group has caught up");
-            outcomes.push(state.count(task, reports, added, signing));
+        for Upload { task: id, reports } in uploads {
+            let added = additions.entry(*id).or_default();
+            let task = self.tasks.get_mut(id).expect("invariant: it has caught up");
+            let state = task.state.as_mut().expect("invariant: it has caught up");
+            outcomes.push(state.count(id, &task.mechanism, now, reports, added, &self.signing));
         }
-        additions.retain(|_, added| !added.ids.is_empty());
+        self.commit(turn, additions).map(|()| outcomes)
+    }
+
+    /// Closes the rounds whose time is over, a bounded number of each task; the tasks that had some.
+    pub fn close_due(&mut self) -> Result<Vec<TaskId>, CommitError> {
+        let store = self.store.clone();
+        let now = milliseconds(store.now());
+        let ids: BTreeSet<TaskId> =
+            self.tasks.values().filter(|task| task.is_due(now)).map(|task| task.id).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.read_ahead(&ids)?;
+        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
+        for id in &ids {
+            self.task(id)?.catch_up(&*turn)?;
+        }
+        let now = milliseconds(turn.now());
+        let additions = self.close_rounds(&ids, now)?;
+        self.commit(turn, additions)?;
+        Ok(ids.into_iter().collect())
+    }
+
+    /// Rounds of a task that closed and are not released yet, by the store's clock; none while that
+    /// must be read from the log.
+    pub fn due(&self, id: &TaskId) -> Option<u32> {
+        let task = self.tasks.get(id)?;
+        let head = task.state.as_ref()?.head;
+        if head.state == TaskState::Closed {
+            return Some(0);
+        }
+        Some(due(&task.mechanism, head.round, milliseconds(self.store.now())))
+    }
+
+    /// How long it is until the next round closes, by the store's clock; none if no round will.
+    pub fn until_next_closing(&self) -> Option<Duration> {
+        let now = milliseconds(self.store.now());
+        let closing = |task: &OpenTask| {
+            let window = self.progress(&task.id)?.window?;
+            Some(Duration::from_millis(window.closes.saturating_sub(now)))
+        };
+        self.tasks.values().filter_map(closing).min()
+    }
+
+    /// What closing the rounds of these tasks whose time is over changes. They have caught up.
+    fn close_rounds(
+        &mut self,
+        ids: &BTreeSet<TaskId>,
+        milliseconds: u64,
+    ) -> Result<BTreeMap<TaskId, Additions>, StoreError> {
+        let mut additions: BTreeMap<TaskId, Additions> = BTreeMap::new();
+        let mut closed = Ok(());
+        for id in ids {
+            let task = self.tasks.get_mut(id).expect("invariant: it has caught up");
+            let state = task.state.as_mut().expect("invariant: it has caught up");
+            let added = additions.entry(*id).or_default();
+            closed = state.close_rounds(id, &task.mechanism, milliseconds, added, &self.signing);
+            if closed.is_err() {
+                break;
+            }
+        }
+        if closed.is_err() {
+            // Some may be ahead of their logs.
+            for (_, task) in self.tasks.iter_mut().filter(|(id, _)| ids.contains(id)) {
+                task.state = None;
+            }
+        }
+        closed.map(|()| additions)
+    }
+
+    /// Makes durable what was added, if anything was.
+    fn commit(
+        &mut self,
+        turn: Box<dyn Turn + '_>,
+        mut additions: BTreeMap<TaskId, Additions>,
+    ) -> Result<(), CommitError> {
+        additions.retain(|_, added| added.commits());
         if additions.is_empty() {
-            return Ok(outcomes);
+            return Ok(());
         }
         let changes = additions.into_iter().map(|(id, added)| {
             let state = self.tasks.get_mut(&id).and_then(|task| task.state.as_mut());
-            (id, state.expect("invariant: it has counted reports").change(added))
+            (id, state.expect("invariant: it has something to commit").change(added))
         });
         let changes: Vec<_> = changes.collect();
         let changed: Vec<TaskId> = changes.iter().map(|(id, _)| *id).collect();
         let result = turn.commit(changes);
         for id in &changed {
-            let task = self.tasks.get_mut(id).expect("invariant: it has counted reports");
+            let task = self.tasks.get_mut(id).expect("invariant: it has something to commit");
             match (&result, &mut task.state) {
                 (Ok(()), Some(state)) => state.committed(),
                 _ => task.state = None,
             }
         }
-        result.map(|()| outcomes)
+        result
     }
 
     /// Ends a task: the unfinished batch and its ids are dropped, the releases stay.
@@ -133,7 +220,8 @@ impl OpenTasks {
 
     /// How far a task is; none while that must be read from the log.
     pub fn progress(&self, id: &TaskId) -> Option<Progress> {
-        self.tasks.get(id)?.state.as_ref().map(State::progress)
+        let task = self.tasks.get(id)?;
+        Some(task.state.as_ref()?.progress(&task.mechanism))
     }
 
     /// Whether a commit would work now.

@@ -1,5 +1,6 @@
 use std::{io, path::PathBuf};
 
+use incrowd_device::DeviceError;
 use incrowd_protocol::TaskId;
 use incrowd_shuffler::ResumeError;
 use thiserror::Error;
@@ -92,6 +93,9 @@ pub enum StoreError {
     /// Not a file of heads.
     #[error("{0} is not a file of heads (shuffler.heads)")]
     HeadsFile(PathBuf),
+    /// A round's time is over, but what must fill its batch cannot be drawn.
+    #[error("a round cannot be closed: {0}")]
+    Pads(#[from] DeviceError),
     /// A round is released once.
     #[error("round {0} has another release already")]
     Released(u32),

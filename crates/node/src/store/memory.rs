@@ -9,7 +9,7 @@ use incrowd_protocol::{Task, TaskId};
 use incrowd_shuffler::{Entry, Kind};
 
 use super::{
-    Absorbed, BanditStore, Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore,
+    Absorbed, BanditStore, Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore,
     SignedRelease, Step, StoreError, StoredModel, Turn,
 };
 
@@ -17,7 +17,19 @@ use super::{
 #[derive(Default)]
 pub struct MemoryShufflerStore(Mutex<Tasks>);
 
-type Tasks = HashMap<TaskId, ShufflerTask>;
+#[derive(Default)]
+struct Tasks {
+    known: HashMap<TaskId, ShufflerTask>,
+    /// None is the system's.
+    clock: Option<Clock>,
+}
+
+impl MemoryShufflerStore {
+    /// An empty one with another clock than the system's.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self(Mutex::new(Tasks { clock: Some(clock), ..Tasks::default() }))
+    }
+}
 
 #[derive(Default)]
 struct ShufflerTask {
@@ -28,7 +40,7 @@ struct ShufflerTask {
 
 impl ShufflerStore for MemoryShufflerStore {
     fn open(&self, task: &TaskId) -> Result<Head, StoreError> {
-        Ok(lock(&self.0).entry(*task).or_default().head)
+        Ok(lock(&self.0).known.entry(*task).or_default().head)
     }
 
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
@@ -38,7 +50,7 @@ impl ShufflerStore for MemoryShufflerStore {
     }
 
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
-        Ok(lock(&self.0).get(task).and_then(|task| task.releases.get(&round).cloned()))
+        Ok(lock(&self.0).known.get(task).and_then(|task| task.releases.get(&round).cloned()))
     }
 
     fn forget(&self) -> Result<bool, StoreError> {
@@ -63,11 +75,15 @@ impl Log for MemoryShufflerStore {
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         lock(&self.0).tail(task, after, max_bytes)
     }
+
+    fn now(&self) -> SystemTime {
+        lock(&self.0).now()
+    }
 }
 
 impl Log for MutexGuard<'_, Tasks> {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.get(task).map(|task| task.head).ok_or(StoreError::UnknownTask(*task))
+        self.known.get(task).map(|task| task.head).ok_or(StoreError::UnknownTask(*task))
     }
 
     fn tail(
@@ -77,7 +93,7 @@ impl Log for MutexGuard<'_, Tasks> {
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         let (mut found, mut bytes): (Vec<(Seq, Entry)>, _) = (Vec::new(), 0);
-        let entries = &self.get(task).ok_or(StoreError::UnknownTask(*task))?.entries;
+        let entries = &self.known.get(task).ok_or(StoreError::UnknownTask(*task))?.entries;
         for (seq, entry) in entries.iter().filter(|(seq, _)| *seq > after) {
             if bytes >= max_bytes && found.last().is_some_and(|(last, _)| last != seq) {
                 break;
@@ -87,27 +103,27 @@ impl Log for MutexGuard<'_, Tasks> {
         }
         Ok(found)
     }
+
+    fn now(&self) -> SystemTime {
+        self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock())
+    }
 }
 
 impl Turn for MutexGuard<'_, Tasks> {
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
-    }
-
     fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
         for (task, change) in &changes {
             let (found, last) = (change.head.seq.0, self.head(task)?.seq.0);
             if found != last + 1 {
                 return Err(StoreError::Stale { found, last }.into());
             }
-            let releases = &self[task].releases;
+            let releases = &self.known[task].releases;
             if let Some((round, _)) = change.releases.iter().find(|(r, _)| releases.contains_key(r))
             {
                 return Err(StoreError::Released(*round).into());
             }
         }
         for (task, change) in changes {
-            let task = self.get_mut(&task).expect("invariant: its head was read above");
+            let task = self.known.get_mut(&task).expect("invariant: its head was read above");
             task.head = change.head;
             task.releases.extend(change.releases);
             task.entries.extend(change.append.into_iter().map(|entry| (change.head.seq, entry)));

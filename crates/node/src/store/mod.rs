@@ -12,7 +12,7 @@ mod sqlite;
 mod sqlite_bandit;
 mod sqlite_shuffler;
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use incrowd_bandit::Statistics;
 use incrowd_protocol::{Task, TaskId};
@@ -25,6 +25,9 @@ pub use release::SignedRelease;
 pub use sqlite::{backup, verify};
 pub use sqlite_bandit::SqliteBanditStore;
 pub use sqlite_shuffler::SqliteShufflerStore;
+
+/// Tells the time in place of the system's clock, in tests.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// The number of a commit of a task. Every commit has the next one, and its entries carry it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +105,10 @@ pub trait Log {
         after: Seq,
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError>;
+
+    /// The store's clock, the same one for every process that uses the store. It may jump, back
+    /// and forth.
+    fn now(&self) -> SystemTime;
 }
 
 /// The shuffler's memory.
@@ -117,7 +124,8 @@ pub trait ShufflerStore: Log + Send + Sync {
     /// order, so that two callers never wait for each other.
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError>;
 
-    /// A round's release: the same bytes for the life of the task. None until its batch is full.
+    /// A round's release: the same bytes for the life of the task. None until its batch is full, or
+    /// its time is over.
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError>;
 
     /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again
@@ -130,9 +138,6 @@ pub trait ShufflerStore: Log + Send + Sync {
 
 /// The right to commit to some tasks. Dropped, nothing happened.
 pub trait Turn: Log {
-    /// The store's clock, the same one for every process that uses the store.
-    fn now(&self) -> SystemTime;
-
     /// Makes all changes durable in one step, or none of them.
     fn commit(self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError>;
 }

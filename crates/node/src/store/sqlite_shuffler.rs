@@ -11,8 +11,8 @@ use rusqlite::{
 };
 
 use super::{
-    Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
-    TaskState, Turn,
+    Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease,
+    StoreError, TaskState, Turn,
     sqlite::{Database, PATIENCE, Schema, checked, checked_at, with_checksum, with_checksum_at},
 };
 
@@ -37,6 +37,8 @@ pub(super) const SCHEMA: Schema = Schema {
 pub struct SqliteShufflerStore {
     writer: Mutex<Writer>,
     reader: Mutex<Connection>,
+    /// None is the system's.
+    clock: Option<Clock>,
 }
 
 struct Writer {
@@ -53,7 +55,14 @@ impl SqliteShufflerStore {
         let database = Database::open(path, &SCHEMA)?;
         let reader = database.reader()?;
         let writer = Writer { database, dirty: true, remnants: true };
-        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader) })
+        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader), clock: None })
+    }
+
+    /// The same with another clock than the system's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Opens the file to look at it, also while a service uses it. Nothing can be committed.
@@ -61,7 +70,7 @@ impl SqliteShufflerStore {
         let database = Database::inspect(path, &SCHEMA)?;
         let reader = database.reader()?;
         let writer = Writer { database, dirty: false, remnants: false };
-        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader) })
+        Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader), clock: None })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -82,7 +91,7 @@ impl ShufflerStore for SqliteShufflerStore {
     }
 
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
-        let turn = SqliteTurn(self.writer());
+        let turn = SqliteTurn { writer: self.writer(), store: self };
         tasks.iter().try_for_each(|task| turn.head(task).map(drop))?;
         Ok(Box::new(turn))
     }
@@ -164,13 +173,20 @@ impl Log for SqliteShufflerStore {
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         tail(&self.reader(), task, after, max_bytes)
     }
+
+    fn now(&self) -> SystemTime {
+        self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock())
+    }
 }
 
-struct SqliteTurn<'a>(MutexGuard<'a, Writer>);
+struct SqliteTurn<'a> {
+    writer: MutexGuard<'a, Writer>,
+    store: &'a SqliteShufflerStore,
+}
 
 impl Log for SqliteTurn<'_> {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        Ok(head(&self.0.database.writer, task)?.1)
+        Ok(head(&self.writer.database.writer, task)?.1)
     }
 
     fn tail(
@@ -179,17 +195,17 @@ impl Log for SqliteTurn<'_> {
         after: Seq,
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
-        tail(&self.0.database.writer, task, after, max_bytes)
+        tail(&self.writer.database.writer, task, after, max_bytes)
+    }
+
+    fn now(&self) -> SystemTime {
+        self.store.now()
     }
 }
 
 impl Turn for SqliteTurn<'_> {
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
-    }
-
     fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
-        let Writer { database, dirty, remnants } = &mut *self.0;
+        let Writer { database, dirty, remnants } = &mut *self.writer;
         (*dirty, *remnants) = (true, true);
         let behavior = TransactionBehavior::Immediate;
         let transaction =

@@ -2,6 +2,7 @@
 
 mod access;
 mod bandit;
+mod closing;
 mod common;
 mod config;
 mod conformance;
@@ -14,4 +15,5 @@ mod round_keys;
 mod sealed;
 mod shelf;
 mod store;
+mod timed;
 mod uploads;

@@ -232,7 +232,7 @@ async fn r21_memory_stays_bounded_while_many_announce_large_bodies_and_send_litt
 #[tokio::test(flavor = "multi_thread")]
 async fn r23_a_flood_is_limited_and_visible() {
     let mut place = Place::new(plain(mechanism(14, 0, &[(2, 60, 1)])));
-    place.config.http.reports_per_second = 5;
+    place.config.http.reports_per_second_per_peer = 5;
     let node = place.start(Roles::Shuffler);
     let reports: Vec<Report> = (0..40).map(|n| one_hot(place.mechanism(), 1, n)).collect();
     let (mut counted, mut limited) = (0, 0);
@@ -263,7 +263,6 @@ async fn r23_a_flood_is_limited_and_visible() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r23_one_flooding_address_takes_nothing_from_the_others() {
     let mut place = Place::new(plain(mechanism(14, 0, &[(2, 119, 1)])));
-    place.config.http.reports_per_second = 20;
     place.config.http.reports_per_second_per_peer = 5;
     let mut node = place.start(Roles::Shuffler);
     let from = |last: u8| {

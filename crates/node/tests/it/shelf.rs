@@ -3,7 +3,11 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
 };
 
 use incrowd_envelope::{Document, SigningKey, verify};
@@ -11,8 +15,8 @@ use incrowd_node::{
     Heads, OpenTasks, Progress, StoreError, Upload,
     round_keys::{self, GuardedStore, RoundKeys},
     store::{
-        Change, CommitError, Head, Log, MemoryShufflerStore, Seq, ShufflerStore, SignedRelease,
-        SqliteShufflerStore, Turn,
+        Change, Clock, CommitError, Head, Log, MemoryShufflerStore, Seq, ShufflerStore,
+        SignedRelease, SqliteShufflerStore, Turn,
     },
 };
 use incrowd_protocol::{Report, Task, TaskId};
@@ -86,6 +90,10 @@ impl Log for FaultyStore {
         self.fail(Fault::Read)?;
         self.store.tail(task, seq, max)
     }
+
+    fn now(&self) -> SystemTime {
+        self.store.now()
+    }
 }
 
 impl ShufflerStore for FaultyStore {
@@ -125,13 +133,13 @@ impl Log for FaultyTurn<'_> {
         self.store.fail(Fault::Read)?;
         self.turn.tail(task, seq, max)
     }
+
+    fn now(&self) -> SystemTime {
+        self.turn.now()
+    }
 }
 
 impl Turn for FaultyTurn<'_> {
-    fn now(&self) -> std::time::SystemTime {
-        self.turn.now()
-    }
-
     fn commit(self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
         let fault = self
             .store
@@ -148,6 +156,29 @@ impl Turn for FaultyTurn<'_> {
     }
 }
 
+/// A clock that stands until it is set, in milliseconds since 1970.
+#[derive(Clone, Default)]
+pub struct FakeClock(Arc<AtomicU64>);
+
+impl FakeClock {
+    pub fn at(milliseconds: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(milliseconds)))
+    }
+
+    pub fn set(&self, milliseconds: u64) {
+        self.0.store(milliseconds, Ordering::SeqCst);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub fn clock(&self) -> Clock {
+        let clock = self.clone();
+        Arc::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.get()))
+    }
+}
+
 /// A store and the open tasks of a process that uses it.
 pub struct Shelf {
     pub folder: Option<TempDir>,
@@ -155,35 +186,53 @@ pub struct Shelf {
     pub tasks: OpenTasks,
     /// Round keys, and the folder they and the heads are in.
     pub keys: Option<(Arc<dyn RoundKeys>, TempDir)>,
+    clock: Option<Clock>,
     secret: [u8; 32],
 }
 
 impl Shelf {
     pub fn memory() -> Self {
-        Self::with(None, Arc::<MemoryShufflerStore>::default())
+        Self::with(None, Arc::<MemoryShufflerStore>::default(), None)
+    }
+
+    /// A store in memory with this clock.
+    pub fn memory_at(clock: &FakeClock) -> Self {
+        let clock = clock.clock();
+        let store = MemoryShufflerStore::with_clock(clock.clone());
+        Self::with(None, Arc::new(store), Some(clock))
+    }
+
+    /// A store in a file with this clock.
+    pub fn sqlite_at(clock: &FakeClock) -> Self {
+        let (folder, clock) = (TempDir::new().unwrap(), clock.clock());
+        let store = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
+        let store = store.with_clock(clock.clone());
+        Self::with(Some(folder), Arc::new(store), Some(clock))
     }
 
     pub fn sqlite() -> Self {
         let folder = TempDir::new().unwrap();
         let store = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
-        Self::with(Some(folder), Arc::new(store))
+        Self::with(Some(folder), Arc::new(store), None)
     }
 
     /// SQLite with entries under the keys of rounds.
     pub fn guarded() -> Self {
         let (folder, setting) = memory_folder();
         let keys = round_keys::open(Some(&setting), folder.path()).unwrap();
-        let mut shelf = Self::sqlite();
-        shelf.keys = Some((keys, folder));
-        shelf.crash();
-        shelf
+        Self { keys: Some((keys, folder)), ..Self::sqlite() }
     }
 
-    fn with(folder: Option<TempDir>, store: Arc<dyn ShufflerStore>) -> Self {
+    /// The same with this clock.
+    pub fn guarded_at(clock: &FakeClock) -> Self {
+        Self { keys: Self::guarded().keys, ..Self::sqlite_at(clock) }
+    }
+
+    fn with(folder: Option<TempDir>, store: Arc<dyn ShufflerStore>, clock: Option<Clock>) -> Self {
         let secret = *SigningKey::generate().unwrap().to_bytes();
         let store = FaultyStore::new(store);
         let tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&secret));
-        Self { folder, store, tasks, keys: None, secret }
+        Self { folder, store, tasks, keys: None, clock, secret }
     }
 
     /// The guarded store of a new process.
@@ -206,7 +255,11 @@ impl Shelf {
                 let nothing = FaultyStore::new(Arc::<MemoryShufflerStore>::default());
                 self.tasks = OpenTasks::new(nothing.clone(), SigningKey::from_bytes(&self.secret));
                 self.store = nothing;
-                Arc::new(SqliteShufflerStore::open(&self.path()).unwrap())
+                let store = SqliteShufflerStore::open(&self.path()).unwrap();
+                Arc::new(match &self.clock {
+                    None => store,
+                    Some(clock) => store.with_clock(clock.clone()),
+                })
             }
         };
         self.store = FaultyStore::new(store);

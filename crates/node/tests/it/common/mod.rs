@@ -39,6 +39,44 @@ pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mech
     config.check().unwrap()
 }
 
+/// Rounds of so many milliseconds each from `opens` on, with a law that makes pads recognisable:
+/// half of a pad's m = 4 coins are 1 but for a chance of 2^-32 each, so a pad is 2 in every
+/// coordinate, and a report of [`four_hot`] is 4 or 0.
+pub fn timed(dimension: u32, opens: u64, window: u32, rounds: u32, size: u32) -> Mechanism {
+    let flip = FlipProbability::new(1, u32::MAX).unwrap();
+    let law = Law { bits: 4, flip };
+    let config = MechanismConfig {
+        dimension,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds, size, window: Some(window), law }],
+        layout: Layout::Shared,
+        closes: Closes::Time { opens },
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    config.check().unwrap()
+}
+
+/// Report number n has a 4 at coordinate n and 0 elsewhere.
+pub fn four_hot(mechanism: &Mechanism, round: u32, number: u32) -> Report {
+    let mut counts = vec![0; mechanism.coordinates()];
+    counts[number as usize % mechanism.coordinates()] = 4;
+    Report::new(mechanism, round, id(number), counts).unwrap()
+}
+
+/// Whether a release of a [`timed`] round is the sum of exactly these reports and pads. A report
+/// more or less, or a pad, moves coordinates by 2 at least; coins that are not as expected, by 1
+/// with a chance of 2^-32 for each coin.
+pub fn is_padded(mechanism: &Mechanism, body: &[u8], numbers: &[u32]) -> bool {
+    let release: Release = serde_json::from_slice(body).unwrap();
+    let size = mechanism.round(release.sums().round()).unwrap().size;
+    let Some(pads) = size.checked_sub(numbers.len() as u32) else { return false };
+    let reports = hot(mechanism, numbers.iter().copied());
+    let expected = reports.iter().map(|report| 4 * report + 2 * i64::from(pads));
+    expected.zip(release.sums().sums()).all(|(expected, sum)| expected.abs_diff(*sum) <= 1)
+}
+
 /// A task that takes plain reports and gives a model after every batch.
 pub fn plain(mechanism: Mechanism) -> TaskConfig {
     task_config(mechanism, true)
