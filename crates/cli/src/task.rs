@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::SystemTime,
 };
 
 use clap::{Args, Subcommand, ValueEnum};

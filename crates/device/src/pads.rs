@@ -182,7 +182,8 @@ mod tests {
         // More coins, where the tree of answers is small.
         let found = law(6, 3 << 30);
         for (ones, weight) in found {
-            assert_eq!(weight, choose(6, ones) * BigUint::from(3u32).pow(ones as u32) << 180u32);
+            let expected = choose(6, ones) * BigUint::from(3u32).pow(ones as u32);
+            assert_eq!(weight, expected << 180u32);
         }
     }
 

@@ -72,8 +72,8 @@ struct TaskHandle {
     surplus: Counter,
     duplicate: Counter,
     notice: RwLock<Signed>,
-    /// The newest notice of the round, with its round and its time.
-    round: Mutex<Option<((Option<u32>, Option<u64>), Signed)>>,
+    /// The newest notice of the round.
+    round: Mutex<Option<(RoundNotice, Signed)>>,
 }
 
 /// The notice with what is only for people.
@@ -347,24 +347,25 @@ impl TaskHandle {
     /// also once for each second, since it tells the time.
     fn round_notice(&self, keys: &Keys, now: SystemTime) -> Signed {
         let (head, now) = (self.progress.borrow().round, milliseconds(now));
-        let current = match open_round(self.mechanism(), head, now) {
-            None => (head, None),
-            Some(OpenRound::Open(round)) => (Some(round), Some(now / 1000 * 1000)),
-            Some(OpenRound::NotYet | OpenRound::Over) => (None, Some(now / 1000 * 1000)),
+        let open = open_round(self.mechanism(), head, now);
+        let round = match open {
+            None => head,
+            Some(OpenRound::Open(round)) => Some(round),
+            Some(OpenRound::NotYet | OpenRound::Over) => None,
         };
+        let round = round.and_then(|number| self.mechanism().round(number).ok());
+        let time = open.map(|_| now / 1000 * 1000);
+        let notice = RoundNotice::new(self.task.id(), round, time);
         let mut cached = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, signed)) = &*cached
-            && *known == current
+            && *known == notice
         {
             return signed.clone();
         }
-        let (round, time) = current;
-        let round = round.and_then(|number| self.mechanism().round(number).ok());
-        let notice = RoundNotice::new(self.task.id(), round, time);
         let bytes = serde_json::to_vec(&notice)
             .expect("invariant: a notice is plain data, which can always be written");
         let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());
-        *cached = Some((current, signed.clone()));
+        *cached = Some((notice, signed.clone()));
         signed
     }
 }

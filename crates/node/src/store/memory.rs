@@ -15,20 +15,28 @@ use super::{
 
 /// A shuffler's memory that is gone with the process: for tests.
 #[derive(Default)]
-pub struct MemoryShufflerStore(Mutex<Tasks>);
-
-#[derive(Default)]
-struct Tasks {
-    known: HashMap<TaskId, ShufflerTask>,
+pub struct MemoryShufflerStore {
+    tasks: Mutex<Tasks>,
     /// None is the system's.
     clock: Option<Clock>,
 }
 
+type Tasks = HashMap<TaskId, ShufflerTask>;
+
 impl MemoryShufflerStore {
     /// An empty one with another clock than the system's.
     pub fn with_clock(clock: Clock) -> Self {
-        Self(Mutex::new(Tasks { clock: Some(clock), ..Tasks::default() }))
+        Self { clock: Some(clock), ..Self::default() }
     }
+
+    fn turn(&self) -> MemoryTurn<'_> {
+        MemoryTurn { tasks: lock(&self.tasks), store: self }
+    }
+}
+
+struct MemoryTurn<'a> {
+    tasks: MutexGuard<'a, Tasks>,
+    store: &'a MemoryShufflerStore,
 }
 
 #[derive(Default)]
@@ -40,17 +48,17 @@ struct ShufflerTask {
 
 impl ShufflerStore for MemoryShufflerStore {
     fn open(&self, task: &TaskId) -> Result<Head, StoreError> {
-        Ok(lock(&self.0).known.entry(*task).or_default().head)
+        Ok(lock(&self.tasks).entry(*task).or_default().head)
     }
 
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
-        let known = lock(&self.0);
-        tasks.iter().try_for_each(|task| known.head(task).map(drop))?;
-        Ok(Box::new(known))
+        let turn = self.turn();
+        tasks.iter().try_for_each(|task| turn.head(task).map(drop))?;
+        Ok(Box::new(turn))
     }
 
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
-        Ok(lock(&self.0).known.get(task).and_then(|task| task.releases.get(&round).cloned()))
+        Ok(lock(&self.tasks).get(task).and_then(|task| task.releases.get(&round).cloned()))
     }
 
     fn forget(&self) -> Result<bool, StoreError> {
@@ -64,7 +72,7 @@ impl ShufflerStore for MemoryShufflerStore {
 
 impl Log for MemoryShufflerStore {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        lock(&self.0).head(task)
+        self.turn().head(task)
     }
 
     fn tail(
@@ -73,17 +81,17 @@ impl Log for MemoryShufflerStore {
         after: Seq,
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
-        lock(&self.0).tail(task, after, max_bytes)
+        self.turn().tail(task, after, max_bytes)
     }
 
     fn now(&self) -> SystemTime {
-        lock(&self.0).now()
+        self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock())
     }
 }
 
-impl Log for MutexGuard<'_, Tasks> {
+impl Log for MemoryTurn<'_> {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.known.get(task).map(|task| task.head).ok_or(StoreError::UnknownTask(*task))
+        self.tasks.get(task).map(|task| task.head).ok_or(StoreError::UnknownTask(*task))
     }
 
     fn tail(
@@ -93,7 +101,7 @@ impl Log for MutexGuard<'_, Tasks> {
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
         let (mut found, mut bytes): (Vec<(Seq, Entry)>, _) = (Vec::new(), 0);
-        let entries = &self.known.get(task).ok_or(StoreError::UnknownTask(*task))?.entries;
+        let entries = &self.tasks.get(task).ok_or(StoreError::UnknownTask(*task))?.entries;
         for (seq, entry) in entries.iter().filter(|(seq, _)| *seq > after) {
             if bytes >= max_bytes && found.last().is_some_and(|(last, _)| last != seq) {
                 break;
@@ -105,25 +113,25 @@ impl Log for MutexGuard<'_, Tasks> {
     }
 
     fn now(&self) -> SystemTime {
-        self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock())
+        self.store.now()
     }
 }
 
-impl Turn for MutexGuard<'_, Tasks> {
+impl Turn for MemoryTurn<'_> {
     fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
         for (task, change) in &changes {
             let (found, last) = (change.head.seq.0, self.head(task)?.seq.0);
             if found != last + 1 {
                 return Err(StoreError::Stale { found, last }.into());
             }
-            let releases = &self.known[task].releases;
+            let releases = &self.tasks[task].releases;
             if let Some((round, _)) = change.releases.iter().find(|(r, _)| releases.contains_key(r))
             {
                 return Err(StoreError::Released(*round).into());
             }
         }
         for (task, change) in changes {
-            let task = self.known.get_mut(&task).expect("invariant: its head was read above");
+            let task = self.tasks.get_mut(&task).expect("invariant: its head was read above");
             task.head = change.head;
             task.releases.extend(change.releases);
             task.entries.extend(change.append.into_iter().map(|entry| (change.head.seq, entry)));

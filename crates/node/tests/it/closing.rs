@@ -251,6 +251,7 @@ proptest! {
 /// an answer does not tell how full the batch is.
 #[test]
 fn r26_a_surplus_or_repeated_report_takes_the_same_commit_as_a_counted_one() {
+    use Outcome::{Counted, Duplicate, Surplus};
     let clock = FakeClock::at(OPENS);
     for mut shelf in [Shelf::memory_at(&clock), Shelf::sqlite_at(&clock), Shelf::guarded_at(&clock)]
     {
@@ -262,7 +263,6 @@ fn r26_a_surplus_or_repeated_report_takes_the_same_commit_as_a_counted_one() {
             let head = shelf.store.head(&task.id()).unwrap();
             assert_eq!(head.seq.0, commit as u64 + 1, "one commit for each");
         }
-        use Outcome::{Counted, Duplicate, Surplus};
         let expected = [Counted, Counted, Duplicate, Counted, Surplus, Surplus, Duplicate];
         assert_eq!(outcomes, expected);
         shelf.crash();

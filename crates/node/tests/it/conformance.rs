@@ -275,7 +275,8 @@ fn a_turn_keeps_others_out_until_it_is_dropped_or_committed() {
 #[test]
 fn a_store_has_a_clock() {
     for shelf in stores() {
-        for now in [shelf.store.lock(&[]).unwrap().now(), shelf.store.now()] {
+        let turn = shelf.store.lock(&[]).unwrap();
+        for now in [turn.now(), shelf.store.now()] {
             let off = SystemTime::now().duration_since(now);
             let off = off.unwrap_or_else(|error| error.duration());
             assert!(off < Duration::from_secs(60));
