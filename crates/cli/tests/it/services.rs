@@ -355,10 +355,13 @@ fn serve_makes_what_is_missing_and_ends_well() {
 fn an_old_store_put_back_is_refused_before_it_counts() {
     let site = Site::new(3, 4, 3);
     let caller = Caller::new();
-    let mut serve = incrowd();
-    serve.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-    serve.args(LIFTED.split(' ')).arg("--data").arg(site.path("both"));
-    serve.arg("--task").arg(site.path("task.toml"));
+    let serve = || {
+        let mut serve = incrowd();
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        serve.args(LIFTED.split(' ')).arg("--data").arg(site.path("both"));
+        serve.arg("--task").arg(site.path("task.toml"));
+        serve
+    };
     // Both roles in one folder.
     fs::create_dir(site.path("both")).unwrap();
     for file in ["shuffler/shuffler.keys", "bandit/bandit.keys", "shuffler/tokens.toml"] {
@@ -373,13 +376,13 @@ fn an_old_store_put_back_is_refused_before_it_counts() {
         let url = site.at(&service.url, &format!("model?after={}&wait=30", round - 1));
         assert_eq!(caller.get(&url, None).unwrap().status, 200);
     };
-    let service = site.start(&mut serve);
+    let service = site.start(&mut serve());
     assert!(fs::read_to_string(&log).unwrap().contains("keys of rounds: "));
     fill(1, &service);
     assert!(service.terminate().success());
     let (store, kept) = (site.path("both/shuffler.db"), site.path("kept.db"));
     fs::copy(&store, &kept).unwrap();
-    let service = site.start(&mut serve);
+    let service = site.start(&mut serve());
     fill(2, &service);
     assert!(service.terminate().success());
     let newest = fs::read(&store).unwrap();
@@ -389,7 +392,7 @@ fn an_old_store_put_back_is_refused_before_it_counts() {
             fs::remove_file(site.path("both/heads.json")).unwrap();
         }
         let before = fs::read(&store).unwrap();
-        let refused = serve.output().unwrap();
+        let refused = serve().output().unwrap();
         let said = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{said}");
         assert!(said.contains("the shuffler's store went back in time"), "{said}");
@@ -397,7 +400,7 @@ fn an_old_store_put_back_is_refused_before_it_counts() {
         assert_eq!(fs::read(&store).unwrap(), before);
     }
     fs::write(&store, newest).unwrap();
-    let service = site.start(&mut serve);
+    let service = site.start(&mut serve());
     fill(3, &service);
     assert!(service.terminate().success());
 }
