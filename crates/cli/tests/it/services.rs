@@ -495,6 +495,27 @@ fn sighup_takes_rotated_keys_into_use() {
     assert!(service.terminate().success());
 }
 
+/// Restores a backup although a third release was made since.
+fn accept_rollback(site: &Site, restore: &str) {
+    let said = refused(restore);
+    assert!(said.contains("went back in time") && said.contains("release 3"), "{said}");
+    assert!(said.contains("--accept-rollback"), "{said}");
+    assert!(!site.path("shuffler/shuffler.db").exists());
+    let accepted = output(&format!("{restore} --accept-rollback"));
+    let said = text(&accepted.stderr);
+    assert_eq!(accepted.status.code(), Some(0), "{said}");
+    assert!(said.contains("can be counted again"), "{said}");
+}
+
+/// The third release destroyed the key of round 1, whose ids the backup still has.
+fn accept_lost_keys(site: &Site) -> Service {
+    let said = site.shuffler(0).output().unwrap();
+    assert!(text(&said.stderr).contains("the key of round 1 of task"), "{}", text(&said.stderr));
+    let mut accepting = site.shuffler(0);
+    accepting.env("INCROWD_SHUFFLER__ACCEPT_LOST_ROUND_KEYS", "true");
+    site.start(&mut accepting)
+}
+
 #[test]
 fn export_backup_restore_and_close() {
     let site = Site::new(3, 4, 3);
@@ -564,25 +585,12 @@ fn export_backup_restore_and_close() {
         fs::copy(kept.join(format!("{role}.db")), only.join(format!("{role}.db"))).unwrap();
         let restore = format!("task restore --data {} --from {}", path(role), only.display());
         if role == "shuffler" {
-            // A third release was made since.
-            let said = refused(&restore);
-            assert!(said.contains("went back in time") && said.contains("release 3"), "{said}");
-            assert!(said.contains("--accept-rollback"), "{said}");
-            assert!(!site.path("shuffler/shuffler.db").exists());
-            let accepted = output(&format!("{restore} --accept-rollback"));
-            let said = text(&accepted.stderr);
-            assert_eq!(accepted.status.code(), Some(0), "{said}");
-            assert!(said.contains("can be counted again"), "{said}");
+            accept_rollback(&site, &restore);
         } else {
             good(&restore);
         }
     }
-    // The third release destroyed the key of round 1, whose ids the backup still has.
-    let said = site.shuffler(0).output().unwrap();
-    assert!(text(&said.stderr).contains("the key of round 1 of task"), "{}", text(&said.stderr));
-    let mut accepting = site.shuffler(0);
-    accepting.env("INCROWD_SHUFFLER__ACCEPT_LOST_ROUND_KEYS", "true");
-    let shuffler = site.start(&mut accepting);
+    let shuffler = accept_lost_keys(&site);
     let bandit = site.start(&mut site.bandit(0, &shuffler.url));
     assert!(statuses(&site, &shuffler, "admin").contains("round 3 with 2 reports"));
     assert_eq!(model(&bandit.url, 0), second, "bit for bit");

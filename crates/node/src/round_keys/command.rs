@@ -1,6 +1,7 @@
 //! Keys that a program has, for a KMS or a TPM.
 
 use std::{
+    fmt::Display,
     io::Read,
     process::{Child, Command, Stdio},
     thread,
@@ -32,7 +33,7 @@ impl KeyCommand {
         Ok(Self { program: program.clone(), arguments: arguments.to_vec(), limit: LIMIT })
     }
 
-    fn failed(&self, operation: &'static str, reason: impl ToString) -> RoundKeyError {
+    fn failed(&self, operation: &'static str, reason: &dyn Display) -> RoundKeyError {
         let (program, reason) = (self.program.clone(), reason.to_string());
         RoundKeyError::Command { program, operation, reason }
     }
@@ -50,7 +51,7 @@ impl KeyCommand {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| self.failed(operation, error))?;
+            .map_err(|error| self.failed(operation, &error))?;
         let stdout = child.stdout.take().expect("invariant: it was asked for");
         let reader = thread::spawn(move || {
             let mut printed = Zeroizing::new(Vec::with_capacity(LONGEST as usize + 1));
@@ -58,10 +59,10 @@ impl KeyCommand {
         });
         // The pipe may stay open in a child of the program: it is read only when it has ended well.
         self.wait(operation, &mut child, &reader)?;
-        let printed = reader.join().map_err(|_| self.failed(operation, "cannot be read"))?;
-        let printed = printed.map_err(|error| self.failed(operation, error))?;
+        let printed = reader.join().map_err(|_| self.failed(operation, &"cannot be read"))?;
+        let printed = printed.map_err(|error| self.failed(operation, &error))?;
         if printed.len() as u64 > LONGEST {
-            return Err(self.failed(operation, "prints more than a key"));
+            return Err(self.failed(operation, &"prints more than a key"));
         }
         Ok(printed)
     }
@@ -75,9 +76,9 @@ impl KeyCommand {
     ) -> Result<(), RoundKeyError> {
         let end = Instant::now() + self.limit;
         while Instant::now() < end {
-            let ended = child.try_wait().map_err(|error| self.failed(operation, error))?;
+            let ended = child.try_wait().map_err(|error| self.failed(operation, &error))?;
             match ended {
-                Some(status) if !status.success() => return Err(self.failed(operation, status)),
+                Some(status) if !status.success() => return Err(self.failed(operation, &status)),
                 Some(_) if reader.is_finished() => return Ok(()),
                 _ => thread::sleep(STEP),
             }
@@ -85,7 +86,7 @@ impl KeyCommand {
         // Fails only if it has ended meanwhile.
         let _ = child.kill();
         let _ = child.wait();
-        Err(self.failed(operation, format!("no end within {} s", self.limit.as_secs_f64())))
+        Err(self.failed(operation, &format!("no end within {} s", self.limit.as_secs_f64())))
     }
 
     fn key(
@@ -101,7 +102,7 @@ impl KeyCommand {
         }
         let mut bytes = Zeroizing::new([0; 32]);
         hex::decode_to_slice(text, bytes.as_mut_slice())
-            .map_err(|_| self.failed(operation, "does not print 64 hex digits"))?;
+            .map_err(|_| self.failed(operation, &"does not print 64 hex digits"))?;
         Ok(Some(RoundKey::from_bytes(&bytes)))
     }
 }
@@ -110,7 +111,7 @@ impl RoundKeys for KeyCommand {
     fn get_or_create(&self, task: &TaskId, round: u32) -> Result<RoundKey, RoundKeyError> {
         let operation = "get-or-create";
         let key = self.key(operation, task, round)?;
-        key.ok_or_else(|| self.failed(operation, "prints no key"))
+        key.ok_or_else(|| self.failed(operation, &"prints no key"))
     }
 
     fn get(&self, task: &TaskId, round: u32) -> Result<Option<RoundKey>, RoundKeyError> {

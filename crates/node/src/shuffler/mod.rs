@@ -261,9 +261,7 @@ impl Shuffler {
         let (store, seen) = (self.store.clone(), Witnessed { round: round - 1, release });
         match tokio::task::spawn_blocking(move || store.witness(&task, seen)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(StoreError::WentBack { .. })) => {
-                Err(Problem::new(Kind::OtherHistory, WENT_BACK))
-            }
+            Ok(Err(StoreError::WentBack(_))) => Err(Problem::new(Kind::OtherHistory, WENT_BACK)),
             Ok(Err(_)) | Err(_) => Err(unavailable()),
         }
     }

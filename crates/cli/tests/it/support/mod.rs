@@ -250,8 +250,8 @@ impl Site {
             Ok(folder) => (folder, "memory-file"),
             Err(_) => (tempfile::tempdir().unwrap(), "file"),
         };
-        let keys = round_keys.path().join("keys");
-        let settings = format!("[shuffler.round_keys]\nkind = \"{kind}\"\npath = {keys:?}\n");
+        let keys = round_keys.path().join("keys").display().to_string();
+        let settings = format!("[shuffler.round_keys]\nkind = \"{kind}\"\npath = \"{keys}\"\n");
         fs::write(path("settings.toml"), settings).unwrap();
         Self { task: toml::from_str(&file).unwrap(), folder, round_keys }
     }
