@@ -316,7 +316,7 @@ fn behind(from: &Files, heads: &Path) -> Result<Vec<(TaskId, StoreError)>, Box<d
     for task in heads.tasks() {
         match heads.check(&store, &task) {
             Ok(()) => {}
-            Err(error @ StoreError::WentBack { .. }) => behind.push((task, error)),
+            Err(error @ StoreError::WentBack(_)) => behind.push((task, error)),
             Err(error) => return Err(error.into()),
         }
     }

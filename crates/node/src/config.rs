@@ -133,9 +133,6 @@ pub struct ShufflerConfig {
     pub open_uploads: bool,
     /// Whether there is an Oblivious HTTP gateway.
     pub gateway: bool,
-    /// Where batches close by time: milliseconds from the closing of a round until its release is
-    /// shown, 10 to 60000. Longer than closing takes at its slowest.
-    pub release_delay_milliseconds: u64,
     /// Where the keys of rounds are; in memory by default, where the system has a file system
     /// there.
     pub round_keys: Option<RoundKeysConfig>,
@@ -145,6 +142,9 @@ pub struct ShufflerConfig {
     /// File with the last release of every task, to notice a store that went back; `heads.json` in
     /// the data folder by default.
     pub heads: Option<PathBuf>,
+    /// Where batches close by time: milliseconds from the closing of a round until its release is
+    /// shown, 10 to 60000. Longer than closing takes at its slowest.
+    pub release_delay_milliseconds: u64,
 }
 
 impl Default for ShufflerConfig {
@@ -153,10 +153,10 @@ impl Default for ShufflerConfig {
             model_url: None,
             open_uploads: false,
             gateway: true,
-            release_delay_milliseconds: 250,
             round_keys: None,
             accept_lost_round_keys: false,
             heads: None,
+            release_delay_milliseconds: 250,
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use incrowd_protocol::{Task, TaskId};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::store::{BanditStore, ReleaseHash, ShufflerStore, StoreError};
 
@@ -34,11 +35,30 @@ impl Witnessed {
         if found == Some(self.release) {
             return Ok(());
         }
-        let Self { round, release } = self;
-        let (task, witness) = (*task, witness.into());
-        let found = found.map(Box::new);
-        Err(StoreError::WentBack { task, witness, round, release, found })
+        let (task, witness) = (*task, witness.to_owned());
+        Err(StoreError::WentBack(Box::new(WentBack { task, witness, seen: self, found })))
     }
+}
+
+/// A store that does not have a release that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "the shuffler's store went back in time: {witness} has seen release {} of task {task} as {}, the store has {}. Counting from it could count reports again and release a round twice. Put the newer store back, or see \"A store that went back\" in docs/operations.md for how to accept the loss",
+    .seen.round, .seen.release, other(*.found)
+)]
+pub struct WentBack {
+    /// The task.
+    pub task: TaskId,
+    /// Who has seen it.
+    pub witness: String,
+    /// What was seen.
+    pub seen: Witnessed,
+    /// What the store has for that round.
+    pub found: Option<ReleaseHash>,
+}
+
+fn other(release: Option<ReleaseHash>) -> String {
+    release.map_or_else(|| "no such release".into(), |release| format!("another one, {release}"))
 }
 
 /// The file with the last release of every task, for one shuffler.

@@ -34,7 +34,7 @@ pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
 pub use error::ServiceError;
-pub use heads::{Heads, Witnessed};
+pub use heads::{Heads, WentBack, Witnessed};
 pub use keys::{KeyError, KeyRole, Keys};
 pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};

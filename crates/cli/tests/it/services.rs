@@ -350,6 +350,61 @@ fn serve_makes_what_is_missing_and_ends_well() {
     assert!(again.terminate().success());
 }
 
+/// R28 with real processes and the default place of round keys.
+#[test]
+fn an_old_store_put_back_is_refused_before_it_counts() {
+    let site = Site::new(3, 4, 3);
+    let caller = Caller::new();
+    let serve = || {
+        let mut serve = incrowd();
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        serve.args(LIFTED.split(' ')).arg("--data").arg(site.path("both"));
+        serve.arg("--task").arg(site.path("task.toml"));
+        serve
+    };
+    // Both roles in one folder.
+    fs::create_dir(site.path("both")).unwrap();
+    for file in ["shuffler/shuffler.keys", "bandit/bandit.keys", "shuffler/tokens.toml"] {
+        let name = Path::new(file).file_name().unwrap();
+        fs::copy(site.path(file), site.path("both").join(name)).unwrap();
+    }
+    let log = site.path("services.log");
+    let fill = |round: u32, service: &Service| {
+        let first = (round as usize - 1) * 3;
+        let parcels: Vec<_> = (first..first + 3).map(|i| site.one_hot(round, i % 9)).collect();
+        assert_eq!(post(&parcels, &caller, &site, &service.url).unwrap().bulk().accepted, 3);
+        let url = site.at(&service.url, &format!("model?after={}&wait=30", round - 1));
+        assert_eq!(caller.get(&url, None).unwrap().status, 200);
+    };
+    let service = site.start(&mut serve());
+    assert!(fs::read_to_string(&log).unwrap().contains("keys of rounds: "));
+    fill(1, &service);
+    assert!(service.terminate().success());
+    let (store, kept) = (site.path("both/shuffler.db"), site.path("kept.db"));
+    fs::copy(&store, &kept).unwrap();
+    let service = site.start(&mut serve());
+    fill(2, &service);
+    assert!(service.terminate().success());
+    let newest = fs::read(&store).unwrap();
+    fs::copy(&kept, &store).unwrap();
+    for heads in [true, false] {
+        if !heads {
+            fs::remove_file(site.path("both/heads.json")).unwrap();
+        }
+        let before = fs::read(&store).unwrap();
+        let refused = serve().output().unwrap();
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("the shuffler's store went back in time"), "{said}");
+        assert!(said.contains("release 2 of task") && said.contains("no such release"), "{said}");
+        assert_eq!(fs::read(&store).unwrap(), before);
+    }
+    fs::write(&store, newest).unwrap();
+    let service = site.start(&mut serve());
+    fill(3, &service);
+    assert!(service.terminate().success());
+}
+
 #[test]
 fn sigterm_keeps_an_unfinished_batch() {
     let site = Site::new(4, 1, 5);
@@ -440,6 +495,27 @@ fn sighup_takes_rotated_keys_into_use() {
     assert!(service.terminate().success());
 }
 
+/// Restores a backup although a third release was made since.
+fn accept_rollback(site: &Site, restore: &str) {
+    let said = refused(restore);
+    assert!(said.contains("went back in time") && said.contains("release 3"), "{said}");
+    assert!(said.contains("--accept-rollback"), "{said}");
+    assert!(!site.path("shuffler/shuffler.db").exists());
+    let accepted = output(&format!("{restore} --accept-rollback"));
+    let said = text(&accepted.stderr);
+    assert_eq!(accepted.status.code(), Some(0), "{said}");
+    assert!(said.contains("can be counted again"), "{said}");
+}
+
+/// The third release destroyed the key of round 1, whose ids the backup still has.
+fn accept_lost_keys(site: &Site) -> Service {
+    let said = site.shuffler(0).output().unwrap();
+    assert!(text(&said.stderr).contains("the key of round 1 of task"), "{}", text(&said.stderr));
+    let mut accepting = site.shuffler(0);
+    accepting.env("INCROWD_SHUFFLER__ACCEPT_LOST_ROUND_KEYS", "true");
+    site.start(&mut accepting)
+}
+
 #[test]
 fn export_backup_restore_and_close() {
     let site = Site::new(3, 4, 3);
@@ -507,9 +583,14 @@ fn export_backup_restore_and_close() {
         let only = site.path(&format!("kept-{role}"));
         fs::create_dir(&only).unwrap();
         fs::copy(kept.join(format!("{role}.db")), only.join(format!("{role}.db"))).unwrap();
-        good(&format!("task restore --data {} --from {}", path(role), only.display()));
+        let restore = format!("task restore --data {} --from {}", path(role), only.display());
+        if role == "shuffler" {
+            accept_rollback(&site, &restore);
+        } else {
+            good(&restore);
+        }
     }
-    let shuffler = site.start(&mut site.shuffler(0));
+    let shuffler = accept_lost_keys(&site);
     let bandit = site.start(&mut site.bandit(0, &shuffler.url));
     assert!(statuses(&site, &shuffler, "admin").contains("round 3 with 2 reports"));
     assert_eq!(model(&bandit.url, 0), second, "bit for bit");

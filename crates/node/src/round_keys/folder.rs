@@ -121,8 +121,9 @@ pub(super) fn default_in_memory(data: &Path) -> Result<Option<PathBuf>, RoundKey
 
 #[cfg(target_os = "linux")]
 fn is_memory(path: &Path) -> Result<bool, RoundKeyError> {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
+    use rustix::fs::FsWord;
+    const TMPFS: FsWord = 0x0102_1994;
+    const RAMFS: FsWord = 0x8584_58f6_u32 as FsWord;
     let found = rustix::fs::statfs(path).map_err(|error| failed(path)(error.into()))?;
     Ok([TMPFS, RAMFS].contains(&found.f_type))
 }

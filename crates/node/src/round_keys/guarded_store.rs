@@ -12,10 +12,10 @@ use incrowd_shuffler::{Batch, Entry};
 
 use super::{RoundKey, RoundKeys, seal};
 use crate::{
-    heads::{Heads, Witnessed},
+    heads::{Heads, WentBack, Witnessed},
     store::{
-        Change, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease, StoreError,
-        TaskState, Turn,
+        Change, CommitError, Head, Log, Seq, ShufflerStore, SignedRelease, StoreError, TaskState,
+        Turn,
     },
 };
 
@@ -56,7 +56,7 @@ pub struct GuardedStore {
     uncertain: Mutex<Vec<(TaskId, Head, u32)>>,
     heads: Mutex<Heads>,
     /// A release that somebody has seen and the store does not have: nothing is committed any more.
-    missing: OnceLock<(TaskId, Witnessed, Option<Box<ReleaseHash>>)>,
+    missing: OnceLock<Box<WentBack>>,
 }
 
 impl GuardedStore {
@@ -77,8 +77,8 @@ impl GuardedStore {
     /// went back in time, and from now on commits nothing.
     pub fn witness(&self, task: &TaskId, seen: Witnessed) -> Result<(), StoreError> {
         let checked = seen.check(&*self.store, task, BANDIT);
-        if let Err(error @ StoreError::WentBack { found, .. }) = &checked
-            && self.missing.set((*task, seen, found.clone())).is_ok()
+        if let Err(StoreError::WentBack(error)) = &checked
+            && self.missing.set(error.clone()).is_ok()
         {
             tracing::error!(%error, "nothing is counted or released any more");
         }
@@ -91,11 +91,7 @@ impl GuardedStore {
     }
 
     fn has_its_history(&self) -> Result<(), StoreError> {
-        self.missing.get().map_or(Ok(()), |(task, seen, found)| {
-            let Witnessed { round, release } = *seen;
-            let (task, witness, found) = (*task, BANDIT.into(), found.clone());
-            Err(StoreError::WentBack { task, witness, round, release, found })
-        })
+        self.missing.get().map_or(Ok(()), |error| Err(StoreError::WentBack(error.clone())))
     }
 
     /// Before a task is opened: refuses a store that went back in time, destroys keys that a crash

@@ -253,15 +253,6 @@ impl Shuffler {
         }
     }
 
-    /// How long it is until a release may be shown; none where batches close by count, and when it
-    /// may.
-    fn until_shown(&self, handle: &TaskHandle, round: u32) -> Option<Duration> {
-        let window = handle.mechanism().window(round).ok()??;
-        let shown = window.closes + self.release_delay;
-        let left = shown.saturating_sub(milliseconds(self.store.now()));
-        (left > 0).then(|| Duration::from_millis(left))
-    }
-
     /// Whether the store has the release that somebody else has seen before a round.
     async fn compare(&self, task: TaskId, round: u32, release: ReleaseHash) -> Result<(), Problem> {
         if round == 1 {
@@ -270,9 +261,7 @@ impl Shuffler {
         let (store, seen) = (self.store.clone(), Witnessed { round: round - 1, release });
         match tokio::task::spawn_blocking(move || store.witness(&task, seen)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(StoreError::WentBack { .. })) => {
-                Err(Problem::new(Kind::OtherHistory, WENT_BACK))
-            }
+            Ok(Err(StoreError::WentBack(_))) => Err(Problem::new(Kind::OtherHistory, WENT_BACK)),
             Ok(Err(_)) | Err(_) => Err(unavailable()),
         }
     }
@@ -281,6 +270,15 @@ impl Shuffler {
     fn has_its_history(&self) -> Result<(), Problem> {
         let went_back = || Problem::new(Kind::Unavailable, WENT_BACK);
         if self.store.went_back() { Err(went_back()) } else { Ok(()) }
+    }
+
+    /// How long it is until a release may be shown; none where batches close by count, and when it
+    /// may.
+    fn until_shown(&self, handle: &TaskHandle, round: u32) -> Option<Duration> {
+        let window = handle.mechanism().window(round).ok()??;
+        let shown = window.closes + self.release_delay;
+        let left = shown.saturating_sub(milliseconds(self.store.now()));
+        (left > 0).then(|| Duration::from_millis(left))
     }
 
     fn keys(&self) -> Arc<Keys> {

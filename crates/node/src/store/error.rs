@@ -6,7 +6,7 @@ use incrowd_shuffler::ResumeError;
 use thiserror::Error;
 
 use super::ReleaseHash;
-use crate::RoundKeyError;
+use crate::{RoundKeyError, WentBack};
 
 /// Why a store does not do what it was asked.
 #[derive(Debug, Error)]
@@ -61,9 +61,6 @@ pub enum StoreError {
         /// The last one that the store has.
         last: u64,
     },
-    /// A round's time is over, but what must fill its batch cannot be drawn.
-    #[error("a round cannot be closed: {0}")]
-    Pads(#[from] DeviceError),
     /// The keys of rounds cannot be used.
     #[error(transparent)]
     RoundKeys(#[from] RoundKeyError),
@@ -78,24 +75,14 @@ pub enum StoreError {
         round: u32,
     },
     /// A store that does not have a release that was seen.
-    #[error(
-        "the shuffler's store went back in time: {witness} has seen release {round} of task {task} as {release}, the store has {}. Counting from it could count reports again and release a round twice. Put the newer store back, or see \"A store that went back\" in docs/operations.md for how to accept the loss", other(.found.as_deref().copied())
-    )]
-    WentBack {
-        /// The task.
-        task: TaskId,
-        /// Who has seen it.
-        witness: Box<str>,
-        /// The release's round.
-        round: u32,
-        /// Its name.
-        release: ReleaseHash,
-        /// What the store has for that round. In boxes, so that results stay small.
-        found: Option<Box<ReleaseHash>>,
-    },
+    #[error(transparent)]
+    WentBack(Box<WentBack>),
     /// Not a file of heads.
     #[error("{0} is not a file of heads (shuffler.heads)")]
     HeadsFile(PathBuf),
+    /// A round's time is over, but what must fill its batch cannot be drawn.
+    #[error("a round cannot be closed: {0}")]
+    Pads(#[from] DeviceError),
     /// A round is released once.
     #[error("round {0} has another release already")]
     Released(u32),
@@ -125,10 +112,6 @@ impl From<ResumeError> for StoreError {
 
 fn name(release: Option<ReleaseHash>) -> String {
     release.map_or_else(|| "none".into(), |release| release.to_string())
-}
-
-fn other(release: Option<ReleaseHash>) -> String {
-    release.map_or_else(|| "no such release".into(), |release| format!("another one, {release}"))
 }
 
 /// Why a commit is not known to be durable.

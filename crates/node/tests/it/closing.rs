@@ -239,6 +239,12 @@ proptest! {
         let clock = FakeClock::at(start);
         keeps_its_rounds(Shelf::sqlite_at(&clock), &clock, deeds)?;
     }
+
+    #[test]
+    fn r1_r2_r4_r26_r27_rounds_close_once_in_order_and_full_under_round_keys(start in OPENS - 100..OPENS + 100, deeds in deeds()) {
+        let clock = FakeClock::at(start);
+        keeps_its_rounds(Shelf::guarded_at(&clock), &clock, deeds)?;
+    }
 }
 
 /// Reports of the open round that change nothing take a commit like the others, so that the time of
@@ -247,7 +253,8 @@ proptest! {
 fn r26_a_surplus_or_repeated_report_takes_the_same_commit_as_a_counted_one() {
     use Outcome::{Counted, Duplicate, Surplus};
     let clock = FakeClock::at(OPENS);
-    for mut shelf in [Shelf::memory_at(&clock), Shelf::sqlite_at(&clock)] {
+    for mut shelf in [Shelf::memory_at(&clock), Shelf::sqlite_at(&clock), Shelf::guarded_at(&clock)]
+    {
         let task = task(ROUNDS);
         shelf.open(&task);
         let mut outcomes = Vec::new();
@@ -270,7 +277,8 @@ fn r26_a_surplus_or_repeated_report_takes_the_same_commit_as_a_counted_one() {
 fn r2_many_missed_rounds_are_released_in_bounded_commits() {
     const MANY: u32 = 200;
     let clock = FakeClock::at(OPENS);
-    for mut shelf in [Shelf::memory_at(&clock), Shelf::sqlite_at(&clock)] {
+    for mut shelf in [Shelf::memory_at(&clock), Shelf::sqlite_at(&clock), Shelf::guarded_at(&clock)]
+    {
         clock.set(OPENS);
         let task = task(MANY);
         let id = task.id();

@@ -73,10 +73,8 @@ async fn r28_an_old_store_of_a_shuffler_is_refused_at_the_start() {
     copy_store(&kept, &data, "shuffler");
     let before = fs::read(data.join("shuffler.db")).unwrap();
     let error = refused(&place, Roles::Shuffler);
-    let StoreError::WentBack { round: 2, release, found: None, .. } = &error else {
-        panic!("{error}");
-    };
-    assert_eq!(*release, second);
+    let StoreError::WentBack(found) = &error else { panic!("{error}") };
+    assert_eq!((found.seen.round, found.seen.release, found.found), (2, second, None));
     assert!(error.to_string().contains("heads.json"), "{error}");
     assert_eq!(fs::read(data.join("shuffler.db")).unwrap(), before, "nothing was counted");
 
@@ -90,7 +88,8 @@ async fn r28_an_old_store_of_a_shuffler_is_refused_at_the_start() {
     node.stop().await;
     fs::rename(&aside, &place.files().heads).unwrap();
     let error = refused(&place, Roles::Shuffler);
-    assert!(matches!(error, StoreError::WentBack { round: 2, found: Some(_), .. }), "{error}");
+    let StoreError::WentBack(found) = &error else { panic!("{error}") };
+    assert!(found.seen.round == 2 && found.found.is_some(), "{error}");
 
     // The newer store goes on; a file that is behind is no harm.
     copy_store(&newest, &data, "shuffler");
@@ -134,7 +133,7 @@ async fn r28_serve_compares_its_two_stores_before_it_counts() {
     copy_store(&data, &newest, "shuffler");
     copy_store(&kept, &data, "shuffler");
     let error = refused(&place, Roles::Both);
-    let StoreError::WentBack { round: 2, found: None, .. } = &error else { panic!("{error}") };
+    assert!(matches!(&error, StoreError::WentBack(found) if found.found.is_none()), "{error}");
     assert!(error.to_string().contains("the bandit's store has seen release 2"), "{error}");
     // A bandit that is behind collects again.
     copy_store(&newest, &data, "shuffler");

@@ -184,9 +184,9 @@ pub struct Shelf {
     pub folder: Option<TempDir>,
     pub store: Arc<FaultyStore>,
     pub tasks: OpenTasks,
-    clock: Option<Clock>,
     /// Round keys, and the folder they and the heads are in.
     pub keys: Option<(Arc<dyn RoundKeys>, TempDir)>,
+    clock: Option<Clock>,
     secret: [u8; 32],
 }
 
@@ -220,17 +220,19 @@ impl Shelf {
     pub fn guarded() -> Self {
         let (folder, setting) = memory_folder();
         let keys = round_keys::open(Some(&setting), folder.path()).unwrap();
-        let mut shelf = Self::sqlite();
-        shelf.keys = Some((keys, folder));
-        shelf.crash();
-        shelf
+        Self { keys: Some((keys, folder)), ..Self::sqlite() }
+    }
+
+    /// The same with this clock.
+    pub fn guarded_at(clock: &FakeClock) -> Self {
+        Self { keys: Self::guarded().keys, ..Self::sqlite_at(clock) }
     }
 
     fn with(folder: Option<TempDir>, store: Arc<dyn ShufflerStore>, clock: Option<Clock>) -> Self {
         let secret = *SigningKey::generate().unwrap().to_bytes();
         let store = FaultyStore::new(store);
         let tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&secret));
-        Self { folder, store, tasks, clock, keys: None, secret }
+        Self { folder, store, tasks, keys: None, clock, secret }
     }
 
     /// The guarded store of a new process.

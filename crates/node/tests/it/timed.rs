@@ -63,7 +63,9 @@ struct Set {
 }
 
 impl Set {
+    /// With a new store: what an earlier one released is forgotten.
     async fn start(place: &Place, clock: &FakeClock) -> Self {
+        let _ = std::fs::remove_file(place.files().heads);
         let store = MemoryShufflerStore::with_clock(clock.clock());
         Self::on(place, clock, Arc::new(store)).await
     }

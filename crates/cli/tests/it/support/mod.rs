@@ -216,6 +216,8 @@ impl Caller {
 /// A shuffler's and a bandit's data folder with keys and tokens, and a task that names them.
 pub struct Site {
     folder: TempDir,
+    /// Where the keys of rounds are: in memory, if there is such a file system.
+    round_keys: TempDir,
     pub task: Task,
 }
 
@@ -244,7 +246,14 @@ impl Site {
             path("plan.toml")
         ));
         fs::write(path("task.toml"), &file).unwrap();
-        Self { task: toml::from_str(&file).unwrap(), folder }
+        let (round_keys, kind) = match TempDir::new_in("/dev/shm") {
+            Ok(folder) => (folder, "memory-file"),
+            Err(_) => (tempfile::tempdir().unwrap(), "file"),
+        };
+        let keys = round_keys.path().join("keys").display().to_string();
+        let settings = format!("[shuffler.round_keys]\nkind = \"{kind}\"\npath = \"{keys}\"\n");
+        fs::write(path("settings.toml"), settings).unwrap();
+        Self { task: toml::from_str(&file).unwrap(), folder, round_keys }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -261,7 +270,8 @@ impl Site {
         let mut arguments: Vec<String> =
             [role, "--admin-listen", "127.0.0.1:0"].map(Into::into).into();
         arguments.extend(["--listen".into(), format!("127.0.0.1:{port}")]);
-        for (flag, name) in [("--task", "task.toml"), ("--data", role)] {
+        let files = [("--task", "task.toml"), ("--data", role), ("--config", "settings.toml")];
+        for (flag, name) in files {
             arguments.extend([flag.into(), self.path(name).display().to_string()]);
         }
         arguments.extend(LIFTED.split(' ').map(Into::into));
