@@ -7,8 +7,9 @@ import sys
 root = pathlib.Path(__file__).resolve().parent.parent
 sections = re.split(r"^\*\*R(\d+)\*\*", (root / "docs/requirements-map.md").read_text(), flags=re.M)[1:]
 wrong = []
-if [int(number) for number in sections[::2]] != list(range(1, 26)):
-    wrong.append("the map does not have R1 to R25, in order")
+numbers = [int(number) for number in sections[::2]]
+if numbers[:25] != list(range(1, 26)) or numbers != sorted(set(numbers)):
+    wrong.append("the map does not have R1 to R25 and what follows, in order")
 for number, section in zip(sections[::2], sections[1::2]):
     named = 0
     for path, names in re.findall(r"^- `(.+?)`: (.+)$", section, flags=re.M):

@@ -38,12 +38,18 @@ fn main() {
         (10, 8, 0.5, 1000, 1000.0),
         (10, 32, 0.5, 100_000, 2000.0),
         (200, 1, 0.05, 100_000, 1000.0),
+        (10, 256, 0.5, 10_000, 100.0),
+        (10, 1024, 0.1, 1000, 100.0),
+        (10, 1, 0.5, 1_000_000_000, 2000.0),
     ] {
         let setting = setting(d, m, keep, size);
         let taken = time(|| central::certify(&setting).unwrap());
         let what = format!("certify, d={d} m={m} c={keep} l={size}");
         line(&what, taken, &format!("{limit} ms"), limit * millisecond, "goal about 1");
     }
+    let many = setting(10, 1024, 0.1, 10_000);
+    let taken = time(|| central::approx_mu(&many));
+    line("the planner's mu, d=10 m=1024 l=10000", taken, "5 ms", 5.0 * millisecond, "goal about 1");
     let one = setting(10, 1, 0.5, 10_000);
     let guess = time(|| central::approx_epsilon(&one));
     let certified = time(|| central::certify(&one).unwrap());

@@ -7,7 +7,7 @@ use incrowd_planner::paper;
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{self, Setting},
-    certify, clones, composition, format_epsilon, local,
+    certify, clones, composition, format_delta, format_epsilon, local,
 };
 use incrowd_protocol::{
     BatchSize, Closes, Delta, FlipProbability, HonestFraction, Law, Layout, Mechanism,
@@ -24,8 +24,8 @@ use crate::Output;
 /// --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
 /// randomizer of this local level ('clones') is given.
 ///
-/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --task-file
-/// task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
+/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --dimension 5
+/// --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.
@@ -65,8 +65,11 @@ pub struct Arguments {
     /// Also print every bound.
     #[arg(long)]
     all: bool,
-    /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket or
-    /// renyi-worst-others.
+    /// Also print delta for other epsilons: the same releases, read at every level.
+    #[arg(long, conflicts_with = "local_epsilon")]
+    curve: bool,
+    /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket,
+    /// renyi-worst-others or gaussian.
     #[arg(long, value_name = "NAME")]
     bound: Option<String>,
     /// How the result is printed.
@@ -86,19 +89,52 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.all {
         value["alternatives"] = json!(rows);
     }
+    let points = if arguments.curve { curve(&certificate) } else { Vec::new() };
+    if arguments.curve {
+        value["curve"] = json!(points);
+    }
     if let Some(bound) = wanted {
         value["epsilon_central"] = json!(bound.epsilon);
         value["epsilon_central_bound"] = json!(bound.bound);
     }
     match arguments.output {
         Output::Json => out!("{value:#}"),
-        Output::Text => print(&certificate, &rows, wanted),
+        Output::Text => print(&certificate, &rows, &points, wanted),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(certificate: &Certificate, rows: &[Row], wanted: Option<Bound>) {
+/// Shares of the certified epsilon at which the curve is printed.
+const CURVE: [f64; 8] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0];
+/// Where the certified epsilon is zero the curve is printed up to twice this one.
+const CURVE_SCALE: f64 = 0.1;
+
+/// One point of the curve.
+#[derive(Serialize)]
+struct Point {
+    epsilon: f64,
+    delta: f64,
+}
+
+fn curve(certificate: &Certificate) -> Vec<Point> {
+    let certified = certificate.epsilon_central();
+    let scale = if certified > 0.0 { certified } else { CURVE_SCALE };
+    let point = |share| {
+        let epsilon = share * scale;
+        Point { epsilon, delta: certificate.delta_upper(epsilon) }
+    };
+    CURVE.into_iter().map(point).collect()
+}
+
+fn print(certificate: &Certificate, rows: &[Row], curve: &[Point], wanted: Option<Bound>) {
     out!("{}", certificate.to_string().trim_end());
+    if !curve.is_empty() {
+        out!("All releases and models together, at other epsilons");
+        out!("  {:>10} {:>10}", "epsilon", "delta");
+    }
+    for point in curve {
+        out!("  {:>10} {:>10}", format_epsilon(point.epsilon), format_delta(point.delta));
+    }
     if !rows.is_empty() {
         out!("Every bound for the stage that tells most");
     }

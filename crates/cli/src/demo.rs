@@ -1,6 +1,11 @@
 //! `incrowd demo`: the whole loop, over real services.
 
-use std::{error::Error, io::IsTerminal, process::ExitCode, time::Instant};
+use std::{
+    error::Error,
+    io::IsTerminal,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use incrowd_privacy::{certify, format_epsilon};
@@ -10,7 +15,13 @@ use incrowd_sim::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{Output, served::Served};
+use crate::{
+    Output,
+    served::{self, Served},
+};
+
+/// From the start of the program to the opening of round 1: what a node takes to start.
+const START: Duration = Duration::from_millis(500);
 
 /// Watch it learn: synthetic people whose devices talk over HTTP to a real shuffler and a real
 /// bandit, on free ports of this machine, with an embedded store in a temporary folder.
@@ -18,8 +29,9 @@ use crate::{Output, served::Served};
 /// Every person sees a few arms with features (1, z)/sqrt 2, z uniform on a sphere, and clicks with
 /// probability 1/2 + <z, w>/2 for a hidden direction w. The device chooses an arm from the
 /// published model and sends one randomized report, sealed to the shuffler. Nobody but the device
-/// sees the features or the click. The exit code is 1 if the regret is above 15% of a random
-/// choice's.
+/// sees the features or the click. Rounds close by the clock: whoever did not come is made up for
+/// by a report of pure noise, so that nobody can tell how many came. The exit code is 1 if the
+/// regret is above 15% of a random choice's.
 ///
 /// The devices are those of the product: their coins come from the operating system, so the last
 /// digits differ from run to run. `incrowd-lab demo` repeats a run to the last digit.
@@ -29,6 +41,10 @@ use crate::{Output, served::Served};
 pub struct Arguments {
     #[command(flatten)]
     problem: DemoConfig,
+    /// How long a round is open, in milliseconds, at least 10. At most --batch-size people come in
+    /// one; it has room for twice as many.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 250)]
+    window: u32,
     /// The people come from this seed; the coins of their devices never do.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -38,18 +54,21 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let Arguments { problem, seed, output } = arguments;
-    let task = problem.task()?;
+    let Arguments { problem, window, seed, output } = arguments;
+    let opens = served::milliseconds() + START.as_millis() as u64;
+    let task = problem.timed_task(opens, *window)?;
     let people = problem.people(*seed)?;
     let certificate = certify(task.mechanism())?;
     eprintln!(
-        "all releases and models together are ({}, {:e})-differentially private",
+        "all releases and models together are ({}, {:e})-differentially private, about what a person reports and whether they do",
         format_epsilon(certificate.epsilon_central()),
         certificate.delta()
     );
     let data = tempfile::tempdir()?;
-    let simulation = Simulation::new(people, Served::start(&task, data.path())?)?;
-    let mut progress = Progress::new(task.mechanism().schedule().horizon())?;
+    let served = Served::start(&task, problem.batch_size, data.path())?;
+    let simulation = Simulation::new(people, served)?;
+    let mut progress =
+        Progress::new(u64::from(problem.users / problem.batch_size * problem.batch_size))?;
     let summary = problem.run(simulation, |summary| progress.show(summary))?;
     progress.bar.finish_and_clear();
     match output {

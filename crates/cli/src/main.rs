@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod keys;
 mod load;
+mod moment;
 mod plan;
 mod plot;
 mod relay;
@@ -77,8 +78,8 @@ enum Command {
     /// `incrowd plan --task-file` wrote. Who reads this machine's memory sees both sides: for the
     /// full guarantee let two operators run `incrowd shuffler` and `incrowd bandit`.
     ///
-    /// Example: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1 --task-file
-    /// task.toml && incrowd serve --task task.toml
+    /// Example: incrowd plan --dimension 5 --users-per-day 20000 --days 30 --central-epsilon 1
+    /// --task-file task.toml && incrowd serve --task task.toml
     Serve(Box<service::Arguments>),
     /// Take reports and release sums of full batches.
     ///

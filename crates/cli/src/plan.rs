@@ -3,20 +3,26 @@
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_planner::{LocalLimit, Plan, PlanRequest, Preset, Shape, plan};
+use incrowd_planner::{ClosingRule, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable, plan};
 use incrowd_privacy::format_epsilon;
 use serde_json::{Value, json};
 
-use crate::{Output, plot};
+use crate::{
+    Output,
+    moment::{self, Opens},
+    plot,
+};
 
 /// From what you know (features, people, how private) to a certified mechanism and what it costs.
 ///
 /// Chooses flip probability, bits and batches so that the certified epsilons keep to your limits
 /// and the predicted regret is least. `docs/planning.md` explains the numbers.
 ///
-/// Examples: incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1; incrowd plan
-/// --dimension 5 --users-per-day 2000 --days 60 --central-epsilon 0.5 --latency-days 2 --task-file
-/// task.toml
+/// With people per day rounds close by time, which is what is deployed. Without, or with a preset,
+/// they close when they are full, as in the paper: for simulations.
+///
+/// Examples: incrowd plan --dimension 5 --users-per-day 20000 --days 30 --central-epsilon 1
+/// --task-file task.toml; incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.
@@ -25,10 +31,10 @@ pub struct Arguments {
     /// Reports in all (T).
     #[arg(long, allow_negative_numbers = true)]
     horizon: Option<u64>,
-    /// Reports per day; with --days instead of --horizon, and for everything about time.
+    /// Reports per day, on average. Rounds then close by time.
     #[arg(long, allow_negative_numbers = true)]
     users_per_day: Option<f64>,
-    /// Days the task runs.
+    /// Days the task runs, instead of --horizon.
     #[arg(long, allow_negative_numbers = true)]
     days: Option<f64>,
     /// Most that one report may tell whoever reads the wire; 8 if not given, 'unlimited' lifts the
@@ -41,24 +47,36 @@ pub struct Arguments {
     /// Delta of the central guarantee, above 0 and below 1.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
     delta: f64,
-    /// Reports in a batch, if you want to fix it.
+    /// Reports in a batch (expected in a round that closes by time), if you want to fix it.
     #[arg(long, allow_negative_numbers = true)]
     batch_size: Option<u32>,
-    /// Bits per coordinate (m), 1 to 64, if you want to fix it.
+    /// Bits per coordinate (m), 1 to 4095, if you want to fix it.
     #[arg(long, allow_negative_numbers = true)]
     bits: Option<u32>,
-    /// Longest time in days that a batch may take to fill; needs --users-per-day.
+    /// Longest time in days that a round may be open, or take to fill; needs --users-per-day.
     #[arg(long, allow_negative_numbers = true)]
     latency_days: Option<f64>,
     /// Reports one person may send (k), at most one in a batch.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     participations: u32,
-    /// Share of every batch that is surely honest (h), above 0 and at most 1.
+    /// Share of the reports that is surely honest (h), above 0 and at most 1.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     honest: f64,
-    /// Rounds a report may be late.
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
-    grace: u32,
+    /// What closes a batch: the clock if people per day are known, else its last report.
+    #[arg(long, value_enum)]
+    closes: Option<ClosingRule>,
+    /// When round 1 opens, like 2027-01-15T08:00:00Z, or 'now'; the next full hour if not given.
+    #[arg(long, value_name = "TIME")]
+    opens: Option<Opens>,
+    /// Peak rate over mean rate that rounds have room for, at least 1; 2 if not given.
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    peak: Option<f64>,
+    /// Seconds from the moment a report is due until it arrives, at most; 10 if not given.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    upload_seconds: Option<f64>,
+    /// Rounds a report may be late, where batches close by count; 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    grace: Option<u32>,
     /// Hours from a decision to its report, at most.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     reward_window_hours: f64,
@@ -80,10 +98,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let plan = plan(&request(arguments).check()?)?;
+    let plan = plan(&request(arguments, moment::now()).check()?)?;
+    if let Some(late) = plan.timetable.as_ref().filter(|table| table.opens < moment::now()) {
+        eprintln!("round 1 opens in the past: {}", moment::words(late.opens));
+    }
     if let Some(path) = &arguments.task_file {
-        fs::write(path, toml::to_string(plan.task())?)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = moment::annotated(&toml::to_string(plan.task())?, plan.task.mechanism());
+        fs::write(path, file).map_err(|error| format!("{}: {error}", path.display()))?;
         eprintln!("wrote {}", path.display());
     }
     if let Some(path) = &arguments.plot {
@@ -96,8 +117,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(arguments: &Arguments) -> PlanRequest {
+fn request(arguments: &Arguments, now: u64) -> PlanRequest {
+    let timed = arguments.users_per_day.is_some()
+        && arguments.preset.is_none()
+        && arguments.closes != Some(ClosingRule::Count);
+    let opens = (timed || arguments.opens.is_some()).then(|| Opens::resolve(arguments.opens, now));
     PlanRequest {
+        closes: arguments.closes,
+        opens,
+        peak: arguments.peak,
+        upload_seconds: arguments.upload_seconds,
         dimension: arguments.dimension,
         horizon: arguments.horizon,
         users_per_day: arguments.users_per_day,
@@ -134,6 +163,8 @@ fn as_json(plan: &Plan) -> Value {
         "epsilon_central_bound": certificate.epsilon_central_bound(),
         "delta": certificate.delta(),
         "report_bytes": plan.report_bytes,
+        "closes": plan.request.closing_rule(),
+        "timetable": plan.timetable,
         "smallest_batch_fill_days": fill(|days| days.0),
         "largest_batch_fill_days": fill(|days| days.1),
         "lost_share": plan.lost_share,
@@ -147,26 +178,19 @@ fn as_json(plan: &Plan) -> Value {
 }
 
 fn as_text(plan: &Plan) -> String {
-    let mut lines = vec![
-        format!(
-            "Plan for {} people, {} features",
-            plan.request.horizon(),
-            plan.task.mechanism().dimension()
-        ),
-        String::new(),
-        "  rounds    reports  bits  flip probability  local epsilon  central epsilon".into(),
-    ];
-    for round in plan.certificate.rounds() {
-        lines.push(format!(
-            "{:>8} {:>10} {:>5} {:>17.6} {:>14} {:>16}",
-            round.stage.rounds,
-            round.stage.size,
-            round.stage.law.bits,
-            round.stage.law.flip.value(),
-            format_epsilon(round.epsilon_local),
-            format_epsilon(round.epsilon_central)
-        ));
-    }
+    let (people, features) = (plan.request.horizon(), plan.task.mechanism().dimension());
+    let mut lines = match &plan.timetable {
+        None => vec![format!("Plan for {people} people, {features} features")],
+        Some(table) => {
+            let days = moment::span((table.closes - table.opens) as f64);
+            vec![
+                format!("Plan for {people} people in {days}, {features} features"),
+                format!("Round 1 opens {}", moment::words(table.opens)),
+            ]
+        }
+    };
+    lines.push(String::new());
+    lines.extend(schedule(plan));
     lines.push(String::new());
     lines.extend(costs(plan));
     if let Some(paper) = &plan.paper {
@@ -174,7 +198,7 @@ fn as_text(plan: &Plan) -> String {
     }
     if !plan.alternatives.is_empty() {
         lines.extend([String::new(), "The price of each choice (searched, not certified)".into()]);
-        lines.push("                                   batches  bits    local  central    regret    random".into());
+        lines.push("                                    batches  bits      local  central    regret    random".into());
         lines.extend(plan.alternatives.iter().map(alternative));
     }
     if !plan.notes.is_empty() {
@@ -183,6 +207,64 @@ fn as_text(plan: &Plan) -> String {
     }
     lines.extend([String::new(), plan.certificate.to_string()]);
     lines.join("\n")
+}
+
+/// The stages, with their windows where rounds close by time.
+fn schedule(plan: &Plan) -> Vec<String> {
+    let by_time = plan.timetable.as_ref().map_or(&[][..], |table| &table.stages);
+    let mut lines = vec![if by_time.is_empty() {
+        "  rounds    reports  bits  flip probability  local epsilon  central epsilon".to_owned()
+    } else {
+        "  rounds        window  expected  capacity  bits  flip probability  local epsilon  central epsilon".to_owned()
+    }];
+    for (i, round) in plan.certificate.rounds().iter().enumerate() {
+        let batches = match by_time.get(i) {
+            None => format!("{:>10}", round.stage.size),
+            Some(timed) => format!(
+                "{:>13} {:>9.0} {:>9}",
+                moment::span(f64::from(timed.window)),
+                timed.expected,
+                timed.capacity
+            ),
+        };
+        lines.push(format!(
+            "{:>8} {batches} {:>5} {:>17.6} {:>14} {:>16}",
+            round.stage.rounds,
+            round.stage.law.bits,
+            round.stage.law.flip.value(),
+            format_epsilon(round.epsilon_local),
+            format_epsilon(round.epsilon_central)
+        ));
+    }
+    lines
+}
+
+/// What to expect of rounds that close by time.
+fn timetable(table: &Timetable) -> Vec<String> {
+    let (soonest, latest) = table.latency_days;
+    let days = |days: f64| moment::span(days * 86_400_000.0);
+    let latency = if soonest < latest {
+        format!("{} in the first round, {} in the longest", days(soonest), days(latest))
+    } else {
+        days(latest)
+    };
+    vec![
+        format!(
+            "pads                    {:>9.1}%  (room for {} times the mean rate)",
+            100.0 * table.padding_share,
+            table.peak
+        ),
+        format!(
+            "surplus, lost           {:>9.0e}%  (at most, all the time at that rate; any in a round: chance {:e})",
+            100.0 * table.surplus_share,
+            table.surplus_chance
+        ),
+        format!(
+            "under way, lost         {:>9.2}%  (at most, when their round closes)",
+            100.0 * table.in_flight_share
+        ),
+        format!("decision to model       at most {latency}"),
+    ]
 }
 
 fn costs(plan: &Plan) -> Vec<String> {
@@ -199,7 +281,9 @@ fn costs(plan: &Plan) -> Vec<String> {
         lines
             .push(format!("days to fill a batch    {smallest:>10.3}  (the largest: {largest:.3})"));
     }
-    if let Some(lost) = plan.lost_share {
+    if let Some(table) = &plan.timetable {
+        lines.extend(timetable(table));
+    } else if let Some(lost) = plan.lost_share {
         lines.push(format!("reports too late        {:>9.1}%  (at most)", 100.0 * lost));
     }
     lines
@@ -213,7 +297,7 @@ fn alternative(alternative: &incrowd_planner::Alternative) -> String {
         smallest.to_string()
     };
     format!(
-        "  {:<26} {:>13} {:>5} {:>8} {:>8} {:>9.0} {:>9.0}",
+        "  {:<27} {:>13} {:>5} {:>10} {:>8} {:>9.0} {:>9.0}",
         alternative.change,
         batches,
         alternative.bits,

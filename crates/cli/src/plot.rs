@@ -55,12 +55,9 @@ fn curves(plan: &Plan) -> Result<Curves, Box<dyn Error>> {
         let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
         let (mut ours, mut papers) = (Line::new(), Line::new());
         for &size in &sizes {
-            let size_unit = BatchSize::new(size)?;
-            let setting = Setting {
-                others: honest_others(size_unit, h),
-                participations: k,
-                ..Setting::new(dimension, bits, keep, size_unit, delta)
-            };
+            let of = BatchSize::new(size)?;
+            let all = Setting::new(dimension, bits, keep, of, delta);
+            let setting = Setting { others: honest_others(of, h), participations: k, ..all };
             ours.push((size as f64, certify(&setting)?.epsilon));
             // Where its condition fails the paper says nothing.
             if let Ok(value) = proposition_3(randomizer, size, delta.get()) {

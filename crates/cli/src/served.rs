@@ -7,31 +7,31 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, SystemTime},
 };
 
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, TaskStatus};
-use incrowd_protocol::{Model, SealingKey, Task, TaskConfig, paths, push_report};
+use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, ShufflerConfig};
+use incrowd_protocol::{
+    Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window, push_report,
+};
 use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
-use incrowd_transport::{Address, BanditApi, Http, Request, Route, ShufflerApi, Trust};
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
 use tokio::runtime::Runtime;
 
 use crate::runtime;
 
 /// Reports in one request.
-const REQUEST: u32 = 1000;
-/// How long the bandit may take for one release.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST: u32 = 200;
+/// From the closing of a round to its release.
+const RELEASE_DELAY: u64 = 20;
 
 /// Simulated people whose devices talk to a real shuffler and a real bandit.
 pub struct Served {
     runtime: Runtime,
     shuffler: ShufflerApi,
     bandit: BanditApi,
-    admin: Http,
-    admin_token: String,
     task: Task,
     sealing_key: SealingKey,
     /// Chooses for everyone; each report comes from a device of its own.
@@ -41,15 +41,21 @@ pub struct Served {
     /// Sealed reports that are not sent yet, each with its length in front.
     body: Vec<u8>,
     reports: u32,
-    sent: u32,
+    /// The round that people come in, when it is open, and how many have come.
+    round: u32,
+    window: Window,
+    people: u32,
+    /// How many come in one round at most.
+    most: u32,
     version: u64,
     progress: Progress,
     node: Option<Node>,
 }
 
 impl Served {
-    /// Starts a node on free ports of this machine, with its store in `data`.
-    pub fn start(task: &Arc<TaskConfig>, data: &Path) -> Result<Self, Box<dyn Error>> {
+    /// Starts a node on free ports of this machine, with its store in `data`. At most so many people
+    /// come in one round.
+    pub fn start(task: &Arc<TaskConfig>, people: u32, data: &Path) -> Result<Self, Box<dyn Error>> {
         let file = data.join("task.toml");
         std::fs::write(&file, toml::to_string(task.as_ref())?)?;
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -61,6 +67,10 @@ impl Served {
             data: data.to_owned(),
             tasks: vec![file],
             limits,
+            shuffler: ShufflerConfig {
+                release_delay_milliseconds: RELEASE_DELAY,
+                ..ShufflerConfig::default()
+            },
             ..NodeConfig::default()
         };
         let runtime = runtime()?;
@@ -70,21 +80,18 @@ impl Served {
             let (_, token) = new.expect("invariant: an empty data folder gets new tokens");
             token.to_string()
         };
-        let (device_token, admin_token) = (token(Role::Device), token(Role::Admin));
+        let device_token = token(Role::Device);
         let id = node.tasks().next().ok_or("the node serves no task")?;
         let address = |of: SocketAddr| Address::new(&format!("http://{of}"), "node", false);
         let route = Route::Direct(address(node.address())?);
         let shuffler = ShufflerApi::new(route, Some(device_token), &Trust::Nobody)?;
         let bandit = BanditApi::new(address(node.address())?, &Trust::Nobody)?;
-        let admin = Http::new(address(node.admin_address())?, &Trust::Nobody)?;
         let (_, notice) = runtime.block_on(shuffler.notice(&id))?;
         let sealing_key = notice.sealing_key().ok_or("the shuffler has no sealing key")?.clone();
         Ok(Self {
             runtime,
             shuffler,
             bandit,
-            admin,
-            admin_token,
             task: notice.task,
             sealing_key,
             chooser: Device::new(task.clone())?,
@@ -92,77 +99,92 @@ impl Served {
             config: task.clone(),
             body: Vec::new(),
             reports: 0,
-            sent: 0,
+            round: 0,
+            window: Window { opens: 0, closes: 0 },
+            people: 0,
+            most: people,
             version: 0,
             progress: Progress::default(),
             node: Some(node),
         })
     }
 
-    fn round(&self) -> u32 {
-        self.progress.batches as u32 + 1
-    }
-
-    /// Sends what is waiting.
+    /// Sends what is waiting. What comes too late for its round is lost, as it is in life.
     fn upload(&mut self) -> Result<(), Box<dyn Error>> {
-        let (body, number) = (std::mem::take(&mut self.body), std::mem::take(&mut self.reports));
+        let body = std::mem::take(&mut self.body);
+        self.reports = 0;
+        if body.is_empty() {
+            return Ok(());
+        }
         let id = self.task.id();
         let answer = self.runtime.block_on(self.shuffler.post_many(&id, true, body))?;
-        if let Some(first) = answer.refused.first() {
-            let refused = answer.refused.len();
-            return Err(format!("the shuffler refused {refused} reports: {}", first.detail).into());
+        let late = ProblemKind::Late.uri();
+        match answer.refused.iter().find(|refused| refused.r#type != late) {
+            None => Ok(()),
+            Some(first) => {
+                let refused = answer.refused.len();
+                Err(format!("the shuffler refused {refused} reports: {}", first.detail).into())
+            }
         }
-        self.sent += number;
-        Ok(())
     }
 
-    /// Waits until the bandit has the batch, and fetches the model if there is a new one.
-    fn next_model(&mut self) -> Result<(), Box<dyn Error>> {
-        let round = self.round();
-        let asked = Instant::now();
-        loop {
-            if asked.elapsed() > PATIENCE {
-                return Err(format!("the bandit did not absorb round {round} in time").into());
+    /// Waits until a round is open in which people can still come, and takes the newest model.
+    fn next_round(&mut self) -> Result<(), Box<dyn Error>> {
+        let mechanism = self.task.mechanism();
+        let (round, window) = loop {
+            let now = milliseconds();
+            let round = match mechanism.round_at(now).ok_or("the demo's rounds close by time")? {
+                OpenRound::Open(round) => round,
+                OpenRound::NotYet => 1,
+                OpenRound::Over => return Err("the rounds of the demo are over".into()),
+            };
+            let window = mechanism.window(round)?.ok_or("the demo's rounds close by time")?;
+            if round > self.round && now >= window.opens {
+                break (round, window);
             }
-            let request = Request::get(paths::TASKS).token(&self.admin_token)?;
-            let answer = self.runtime.block_on(self.admin.send(request))?.success()?;
-            let status: Vec<TaskStatus> = serde_json::from_slice(&answer.body)?;
-            if status
-                .first()
-                .and_then(|status| status.absorbed)
-                .is_some_and(|absorbed| absorbed >= round)
-            {
-                break;
-            }
-            thread::sleep(Duration::from_micros(200));
-        }
+            let until = if round > self.round { window.opens } else { window.closes };
+            thread::sleep(Duration::from_millis(until - now));
+        };
+        (self.round, self.window, self.people) = (round, window, 0);
+        self.progress.batches = u64::from(round - 1);
         let newer = self.bandit.model(&self.task, self.version, Duration::ZERO);
         if let Some((_, model)) = self.runtime.block_on(newer)? {
             self.version = model.version();
             self.progress.models = model.version();
             self.model = Some(model);
         }
-        self.progress.batches += 1;
-        self.sent = 0;
         Ok(())
     }
 
+    /// Whether somebody who came now could be too late for the round.
+    fn ends(&self) -> bool {
+        let length = self.window.closes - self.window.opens;
+        milliseconds() + length / 4 >= self.window.closes
+    }
+
     fn answer(&mut self, context: &[f64], reward: f64) -> Result<(), Box<dyn Error>> {
-        let number = self.round();
+        if self.people == self.most || self.ends() {
+            self.upload()?;
+            self.next_round()?;
+        }
+        let number = self.round;
         let report = Device::new(self.config.clone())?.report(number, context, reward)?.report;
         let bytes = report.encode(self.task.mechanism())?;
         let sealed = seal(&self.task.id(), &self.sealing_key, number, report.id(), &bytes)?;
         push_report(&mut self.body, &sealed);
         self.reports += 1;
-        let full = self.sent + self.reports == self.task.mechanism().round(number)?.size;
-        if full || self.reports == REQUEST {
+        self.people += 1;
+        if self.reports == REQUEST || self.people == self.most {
             self.upload()?;
-        }
-        if full {
-            self.next_model()?;
         }
         Ok(())
     }
+}
+
+/// The clock of this machine, in milliseconds since 1970.
+pub fn milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Algorithm for Served {

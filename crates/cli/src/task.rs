@@ -15,12 +15,13 @@ use incrowd_node::{
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    PolicyConfig, Task, TaskConfig, TaskId, VerificationKey, VerificationKeys, paths,
+    Mechanism, PolicyConfig, ProtocolError, Task, TaskConfig, TaskId, VerificationKey,
+    VerificationKeys, paths,
 };
 use incrowd_transport::{Address, Http, Method, Request, Trust};
 use serde_json::json;
 
-use crate::runtime;
+use crate::{moment, runtime};
 
 /// Bytes that a list of tasks may have.
 const LONGEST_LIST: usize = 16 << 20;
@@ -177,7 +178,7 @@ fn new(plan: &Path, keys: VerificationKeys, plain_reports: bool) -> Result<(), B
     let policy = PolicyConfig { plain_reports, ..(*config.policy()).into() }.check()?;
     let config = TaskConfig::new(config.mechanism().clone(), *config.learner(), policy)?;
     let task = Task::new(config, keys);
-    out!("{}", toml::to_string(&task)?.trim_end());
+    out!("{}", moment::annotated(&toml::to_string(&task)?, task.mechanism()).trim_end());
     eprintln!("task {}", task.id());
     Ok(())
 }
@@ -189,12 +190,40 @@ fn show(file: &Path) -> Result<(), Box<dyn Error>> {
     out!("bandit   {}", task.keys().bandit);
     let sealed = if task.config().policy().plain_reports() { "sealed or plain" } else { "sealed" };
     out!("reports  {sealed}");
+    out!("{}", rounds(task.mechanism())?);
     out!("{}", certify(task.mechanism())?.to_string().trim_end());
     match Limits::default().admit(&task) {
         Ok(_) => out!("Within the default limits."),
         Err(error) => out!("Beyond the default limits: {error}"),
     }
     Ok(())
+}
+
+/// What closes the batches, and when, in words.
+fn rounds(mechanism: &Mechanism) -> Result<String, ProtocolError> {
+    let schedule = mechanism.schedule();
+    let last = schedule.last_round();
+    let mut lines = Vec::new();
+    match (mechanism.window(1)?, mechanism.window(last)?) {
+        (Some(first), Some(end)) => {
+            lines.push("rounds   close by time".to_owned());
+            lines.push(format!("opens    {}", moment::words(first.opens)));
+            lines.push(format!("ends     {}", moment::words(end.closes)));
+        }
+        _ => lines.push("rounds   close when they are full".to_owned()),
+    }
+    for stage in schedule.stages() {
+        let (rounds, size) = (stage.rounds, stage.size);
+        let many = if rounds == 1 { "round" } else { "rounds" };
+        lines.push(match stage.window {
+            Some(window) => {
+                let window = moment::span(f64::from(window));
+                format!("         {rounds} {many} of {window}, each filled up to {size} reports")
+            }
+            None => format!("         {rounds} {many} of {size} reports"),
+        });
+    }
+    Ok(lines.join("\n"))
 }
 
 fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {

@@ -17,9 +17,11 @@ use tokio::{
 
 use crate::{
     Client, ClientError, Phase, blocking,
-    core::{Core, Live},
+    clock::WallClock,
+    core::{Core, Live, Progress},
     models, reporter,
     state::Store,
+    uploads,
 };
 
 /// The privacy loss a person agrees to. The device computes the task's own certificate and refuses
@@ -75,6 +77,7 @@ pub(crate) struct Settings {
     pub(crate) hold_out: f64,
     pub(crate) poll_interval: Duration,
     pub(crate) plain: bool,
+    pub(crate) wall: WallClock,
 }
 
 impl Builder {
@@ -89,6 +92,7 @@ impl Builder {
             hold_out: 0.0,
             poll_interval: minutes(1),
             plain: false,
+            wall: WallClock::default(),
         };
         Self {
             url: url.to_owned(),
@@ -117,8 +121,8 @@ impl Builder {
         self
     }
 
-    /// Where the device remembers its participation, its last notice and model, and an unfinished
-    /// upload.
+    /// Where the device remembers its participation, its last notice and model, how far its clock is
+    /// off, and unfinished uploads.
     ///
     /// # Privacy
     /// Without it they are in memory only: after a restart the device may send a second report for
@@ -165,7 +169,9 @@ impl Builder {
         self
     }
 
-    /// How often, about, to ask for the round while the last report may still be counted.
+    /// How often, about, to ask for the round while the last report may still be counted. Where
+    /// batches close by time the clock tells, and only a task that is over by a clock nobody has
+    /// confirmed is asked for.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
@@ -190,6 +196,13 @@ impl Builder {
         self
     }
 
+    /// A wall clock in place of the system's, in milliseconds since 1970: for tests.
+    #[cfg(feature = "test-clock")]
+    pub fn test_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.settings.wall = WallClock::new(clock);
+        self
+    }
+
     /// Allows http to other machines.
     pub fn allow_plain_http(mut self) -> Self {
         self.plain_http = true;
@@ -201,8 +214,8 @@ impl Builder {
         blocking::Client::start(self)
     }
 
-    /// Fetches and checks the task, and starts to follow its models. Without network the notice in
-    /// the state file will do.
+    /// Fetches and checks the task, and starts to follow its models. Without network, or behind a
+    /// proxy that answers in the shuffler's place, the notice in the state file will do.
     ///
     /// # Privacy
     /// Refuses a task that is not the pinned one or not signed by its shuffler, and one whose
@@ -220,8 +233,8 @@ impl Builder {
         let store = Store::open(self.state_file.as_deref(), self.task)?;
         let shuffler = ShufflerApi::new(route, self.token.clone(), &Trust::System)?;
 
-        let notice = self.notice(&shuffler, &store).await?;
-        let task = notice.0.task.clone();
+        let (notice, last_error) = self.notice(&shuffler, &store).await?;
+        let (task, reached) = (notice.0.task.clone(), notice.1.is_some());
         self.agree(&task).await?;
         let models = match &notice.0.model_url {
             Some(url) => Address::new(url, "model url", self.plain_http)?,
@@ -231,13 +244,9 @@ impl Builder {
         let state = store.read().await;
         let model = state.model.as_ref().map(|signed| documents::model(signed, &task));
         let model = model.transpose()?.map(Arc::new);
-        if let Some(upload) = &state.upload {
+        for upload in &state.uploads {
             upload.check(task.mechanism())?;
         }
-        let phase = match &state.upload {
-            Some(_) => Phase::Busy,
-            None => Core::turn_of(&task, &state),
-        };
         let device = Device::resume(Arc::new(task.config().clone()), state.participation)?;
         let core = Arc::new(Core {
             settings: self.settings,
@@ -246,19 +255,38 @@ impl Builder {
             store,
             task,
             device: Mutex::new(device),
-            phase: watch::Sender::new(phase),
+            progress: watch::Sender::new(Progress {
+                phase: Phase::Waiting,
+                uploads: state.uploads.len(),
+            }),
             live: Arc::new(Mutex::new(Live {
                 model,
                 notice,
                 round: state.newest_round,
+                clock: (state.clock, None),
                 reports_sent: 0,
-                last_error: None,
+                last_error,
             })),
         });
+        // Without network this would only take time.
+        if core.by_time()
+            && reached
+            && let Err(error) = core.ask_time().await
+        {
+            // Until there is an answer, the clock is what it was.
+            core.note(error);
+        }
+        let phase = match core.turn().await {
+            _ if !core.by_time() && !state.uploads.is_empty() => Phase::Busy,
+            phase => phase,
+        };
+        core.enter(phase);
         let (decisions, queue) = mpsc::channel(1);
+        let (made, to_deliver) = mpsc::unbounded_channel();
         let mut background = JoinSet::new();
         background.spawn(models::run(Arc::clone(&core)));
-        background.spawn(reporter::run(Arc::clone(&core), queue, phase == Phase::Open));
+        background.spawn(uploads::run(Arc::clone(&core), state.uploads, to_deliver));
+        background.spawn(reporter::run(Arc::clone(&core), queue, made, phase == Phase::Open));
         let background = Arc::new(Mutex::new(background));
         Ok(Client { core, decisions, runtime: Handle::current(), background })
     }
@@ -287,13 +315,13 @@ impl Builder {
         Ok(())
     }
 
-    /// The task's notice from the shuffler, or without network the one that was kept; checked
-    /// either way.
+    /// The task's notice from the shuffler; or, if nobody answers for it, the one that was kept, and
+    /// the error. Checked either way.
     async fn notice(
         &self,
         shuffler: &ShufflerApi,
         store: &Store,
-    ) -> Result<(TaskNotice, Option<Instant>), ClientError> {
+    ) -> Result<((TaskNotice, Option<Instant>), Option<ClientError>), ClientError> {
         match shuffler.notice(&self.task).await.map_err(ClientError::from) {
             Ok((signed, notice)) => {
                 store
@@ -302,13 +330,13 @@ impl Builder {
                         Ok(())
                     })
                     .await?;
-                Ok((notice, Some(Instant::now())))
+                Ok(((notice, Some(Instant::now())), None))
             }
-            Err(error) if error.is_passing() => {
-                let kept = store.read().await.notice.ok_or(error)?;
+            Err(error) if error.is_hearsay() => {
+                let kept = store.read().await.notice.ok_or_else(|| error.clone())?;
                 let notice = documents::notice(&kept, &self.task)?;
                 shuffler.adopt(&notice)?;
-                Ok((notice, None))
+                Ok(((notice, None), Some(error)))
             }
             Err(error) => Err(error),
         }

@@ -10,15 +10,29 @@ use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
     Builder, ClientError, Decision, Phase, Problem, Status, chance,
-    core::{Core, lock},
+    core::{Core, Progress, lock},
     reporter::Pending,
 };
 
 /// One person's device in one task. Clones are the same device.
 ///
-/// Dropping the last clone stops the background work: a decision that is not reported yet is
-/// forgotten, an upload that is not acknowledged goes on at the next start with the same state
+/// # What becomes of a decision
+/// It is due at its time plus the reward window plus the jitter. At that moment, with or without
+/// network, a participation is spent, the report is randomized for the round that is open then (with
+/// the default reward, if none came) and written to the state file. From then on the same bytes are
+/// sent until the shuffler's last word, also after restarts. A report is never made twice or for
+/// another round, and a participation never comes back.
+///
+/// Dropping the last clone stops the background work: a decision that is not due yet is forgotten
+/// and spends nothing, a report that is not decided is sent at the next start with the same state
 /// file. [`Client::flush`] waits for both.
+///
+/// # Privacy
+/// So whether a report is made depends on the application's life until the decision is due, and
+/// people who dislike what they see may close the application. Where batches close by time that is
+/// one report of one batch, which the guarantee covers. Where they close by count it is not covered:
+/// a missing report moves every later boundary, and the round must be asked for over the network.
+/// Such tasks are for simulations and the paper; deploy `closes = "time"`.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
@@ -110,10 +124,10 @@ impl Client {
 
     /// Makes a decision the one that is reported, if the next one is.
     fn submit(&self, pending: Pending) {
-        let taken = self.core.phase.send_if_modified(|phase| {
-            let open = *phase == Phase::Open;
+        let taken = self.core.progress.send_if_modified(|progress| {
+            let open = progress.phase == Phase::Open;
             if open {
-                *phase = Phase::Busy;
+                progress.phase = Phase::Busy;
             }
             open
         });
@@ -132,7 +146,8 @@ impl Client {
     /// use a timeout.
     pub async fn flush(&self) {
         // The sender lives as long as the client does, so there is no error.
-        let _ = self.core.phase.subscribe().wait_for(|phase| *phase != Phase::Busy).await;
+        let idle = |progress: &Progress| progress.phase != Phase::Busy && progress.uploads == 0;
+        let _ = self.core.progress.subscribe().wait_for(idle).await;
     }
 
     /// Stops the background work and sets the state file free. Dropping does the same, a moment

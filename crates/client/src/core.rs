@@ -4,20 +4,22 @@ use std::{
 };
 
 use incrowd_device::{Device, Next};
-use incrowd_protocol::{Model, Round, Task, TaskNotice};
-use incrowd_transport::{BanditApi, ShufflerApi, retry};
+use incrowd_protocol::{Closes, Model, OpenRound, Round, Task, TaskNotice};
+use incrowd_transport::{BanditApi, ShufflerApi, TransportError, retry};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
     ClientError, Phase, Status,
     builder::Settings,
+    clock::Correction,
     state::{State, Store},
 };
 
-/// How long a notice is good for sealing: keys that are rotated stay open for longer than that.
-const FRESH: Duration = Duration::from_secs(60);
+/// How long a notice is good for sealing: keys that are rotated stay open for longer than that. A
+/// clock does not go wrong in that time either.
+pub(crate) const FRESH: Duration = Duration::from_secs(60);
 
-/// What ranking and the two background tasks share.
+/// What ranking and the background tasks share.
 pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) task: Task,
@@ -25,8 +27,16 @@ pub(crate) struct Core {
     pub(crate) bandit: BanditApi,
     pub(crate) store: Store,
     pub(crate) device: Mutex<Device>,
-    pub(crate) phase: watch::Sender<Phase>,
+    pub(crate) progress: watch::Sender<Progress>,
     pub(crate) live: Arc<Mutex<Live>>,
+}
+
+/// What [`Client::flush`](crate::Client::flush) waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) phase: Phase,
+    /// Reports that are made and not decided.
+    pub(crate) uploads: usize,
 }
 
 /// What changes, and is read without waiting.
@@ -35,6 +45,8 @@ pub(crate) struct Live {
     /// The last notice, and when it came over the network.
     pub(crate) notice: (TaskNotice, Option<Instant>),
     pub(crate) round: u32,
+    /// From this device's clock to the shuffler's, and when that was heard.
+    pub(crate) clock: (Correction, Option<Instant>),
     pub(crate) reports_sent: u64,
     pub(crate) last_error: Option<ClientError>,
 }
@@ -45,26 +57,79 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
-    /// Whether the next decision can be reported. It looks at rounds and participation only.
-    pub(crate) async fn turn(&self) -> Phase {
-        Self::turn_of(&self.task, &self.store.read().await)
+    /// Whether the clock closes batches.
+    pub(crate) fn by_time(&self) -> bool {
+        matches!(self.task.mechanism().closes(), Closes::Time { .. })
     }
 
-    /// The same, before there is a core.
-    pub(crate) fn turn_of(task: &Task, state: &State) -> Phase {
-        match state.participation.next(task.mechanism()) {
-            Next::Spent => Phase::Done,
-            next if next.allows(state.newest_round) => Phase::Open,
-            _ => Phase::Waiting,
+    /// The shuffler's time, as far as this device knows it.
+    pub(crate) fn now(&self) -> u64 {
+        lock(&self.live).clock.0.apply(self.settings.wall.now())
+    }
+
+    /// The round that is open by that time; none where batches close by count.
+    pub(crate) fn open_round(&self) -> Option<OpenRound> {
+        self.task.mechanism().round_at(self.now())
+    }
+
+    /// Whether the next decision can be reported. It looks at rounds and participation only.
+    pub(crate) async fn turn(&self) -> Phase {
+        let state = self.store.read().await;
+        let mechanism = self.task.mechanism();
+        let open_if = |open: bool| if open { Phase::Open } else { Phase::Waiting };
+        match (state.participation.next(mechanism), self.open_round()) {
+            (Next::Spent, _) => Phase::Done,
+            (next, None) => open_if(next.allows(state.newest_round)),
+            (Next::From(first), Some(_))
+                if u64::from(mechanism.schedule().last_round()) < first =>
+            {
+                Phase::Done
+            }
+            (next, Some(OpenRound::Open(round))) => open_if(next.allows(round)),
+            // A decision of now may be due when round 1 is open.
+            (next, Some(OpenRound::NotYet)) => open_if(next == Next::Now),
+            // The device's own clock alone does not end a task.
+            (_, Some(OpenRound::Over)) if lock(&self.live).clock.1.is_none() => Phase::Waiting,
+            (_, Some(OpenRound::Over)) => Phase::Done,
         }
     }
 
+    /// When the first round opens in which this device may report again, where only that is waited
+    /// for.
+    pub(crate) async fn next_opening(&self) -> Option<u64> {
+        if self.open_round()? == OpenRound::Over {
+            return None;
+        }
+        let mechanism = self.task.mechanism();
+        let Next::From(first) = self.store.read().await.participation.next(mechanism) else {
+            return None;
+        };
+        Some(mechanism.window(u32::try_from(first).ok()?).ok()??.opens)
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.progress.send_modify(|progress| progress.phase = phase);
+    }
+
+    /// Waits until all reports that were made are decided.
+    pub(crate) async fn delivered(&self) {
+        // The sender lives as long as the core does, so there is no error.
+        let _ = self.progress.subscribe().wait_for(|progress| progress.uploads == 0).await;
+    }
+
     pub(crate) fn status(&self) -> Status {
+        let round = match self.open_round() {
+            None => lock(&self.live).round,
+            Some(OpenRound::Open(round)) => round,
+            Some(_) => 0,
+        };
+        let Progress { phase, uploads } = *self.progress.borrow();
         let live = lock(&self.live);
         Status {
-            phase: *self.phase.borrow(),
+            phase,
+            uploads,
             model_version: live.model.as_ref().map(|model| model.version()),
-            round: (live.round > 0).then_some(live.round),
+            round: (round > 0).then_some(round),
             reports_sent: live.reports_sent,
             last_error: live.last_error.as_ref().map(ToString::to_string),
         }
@@ -103,6 +168,34 @@ impl Core {
             }
         };
         self.store.update_then(change, believe).await
+    }
+
+    /// Asks the shuffler for its time, and corrects this device's clock by it.
+    pub(crate) async fn ask_time(&self) -> Result<(), ClientError> {
+        let sent = self.settings.wall.now();
+        let notice = self.shuffler.round_notice(&self.task).await?;
+        let received = self.settings.wall.now();
+        let time = notice.time.ok_or(TransportError::Document("round"))?;
+        let live = Arc::clone(&self.live);
+        let change = |state: &mut State| {
+            state.clock = state.clock.heard(time, sent, received);
+            Ok((state.clock, Instant::now()))
+        };
+        let believe = move |(clock, heard): &(Correction, Instant)| {
+            lock(&live).clock = (*clock, Some(*heard));
+        };
+        self.store.update_then(change, believe).await.map(drop)
+    }
+
+    /// Sees to it that the keys and the time are known as they are now.
+    pub(crate) async fn fresh_notice_and_time(&self) -> Result<(), ClientError> {
+        self.fresh_notice().await?;
+        let heard = lock(&self.live).clock.1;
+        if heard.is_some_and(|heard| heard.elapsed() < FRESH) {
+            Ok(())
+        } else {
+            self.ask_time().await
+        }
     }
 
     /// A notice that is fresh enough to seal with.

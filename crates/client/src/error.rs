@@ -111,15 +111,34 @@ pub enum ClientError {
     /// Not a state file. It is not replaced: that would forget the reports that were sent.
     #[error("the state file cannot be understood")]
     StateFormat,
+    /// The state file of another version of this library. It is not replaced either.
+    #[error("the state file has format {found}, must have {needed}")]
+    StateVersion {
+        /// Of the file.
+        found: u32,
+        /// Of this library.
+        needed: u32,
+    },
     /// The state of another task.
     #[error("the state file is of another task")]
     StateTask,
 }
 
 impl ClientError {
-    /// Whether there was no answer, or none for now.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Self::Transport(error) if error.is_passing())
+    /// Whether it says nothing about the task: there was no answer, or one that anybody on the way
+    /// could give.
+    pub(crate) fn is_hearsay(&self) -> bool {
+        use TransportError as T;
+        let Self::Transport(error) = self else { return false };
+        matches!(
+            error,
+            T::Network(_)
+                | T::Refused { .. }
+                | T::Relay { .. }
+                | T::Unsigned(_)
+                | T::Document(_)
+                | T::Oblivious(..)
+        )
     }
 
     /// Whether it is the shuffler's last word on a report.
@@ -127,9 +146,12 @@ impl ClientError {
         matches!(self, Self::Transport(error) if error.is_final())
     }
 
-    /// Whether the shuffler no longer has the key a report is sealed to.
-    pub(crate) fn is_unknown_key(&self) -> bool {
-        matches!(self, Self::Transport(error) if error.kind() == Some(ProblemKind::UnknownKey))
+    /// The kind of problem that the shuffler answered with.
+    pub(crate) fn kind(&self) -> Option<ProblemKind> {
+        match self {
+            Self::Transport(error) => error.kind(),
+            _ => None,
+        }
     }
 }
 

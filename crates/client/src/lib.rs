@@ -1,9 +1,9 @@
-//! The device over HTTP: fetch the task and its models, rank locally, and send one sealed report at
-//! a time.
+//! The device over HTTP: fetch the task and its models, rank locally, and send at most one sealed
+//! report for each round.
 //!
 //! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`]
 //! takes a reward until its window is over; then, at a moment that was drawn before any reward, the
-//! report leaves, whatever the reward and whether there was one. [`blocking::Client`] has the same
+//! report is made and leaves, whatever the reward and whether there was one. [`blocking::Client`] has the same
 //! calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
 //!
 //! # Privacy
@@ -17,6 +17,7 @@ pub mod blocking;
 mod builder;
 mod chance;
 mod client;
+mod clock;
 mod core;
 mod decision;
 mod error;
@@ -24,6 +25,7 @@ mod models;
 mod reporter;
 mod state;
 mod status;
+mod uploads;
 
 pub use builder::{Builder, Limits};
 pub use client::Client;

@@ -1,20 +1,25 @@
-//! One report at a time, at a moment that was drawn before any reward.
+//! From a decision to a report that is written down, at a moment that was drawn before any reward.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use incrowd_envelope::seal;
-use incrowd_protocol::{ReportId, Round, TaskNotice};
-use incrowd_transport::TransportError;
+use incrowd_protocol::{OpenRound, TaskNotice};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use crate::{
     ClientError, Phase, chance,
-    core::{Core, lock},
+    core::{Core, FRESH, lock},
     state::Upload,
 };
+
+/// How long to sleep at most before the device's clock is read again: it may be set, or the device
+/// suspended.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
 
 /// A decision that will be reported.
 ///
@@ -29,33 +34,44 @@ pub(crate) struct Pending {
 }
 
 /// Reports decisions for as long as the client lives and may report. `open` says that decisions are
-/// taken already.
-pub(crate) async fn run(core: Arc<Core>, mut decisions: mpsc::Receiver<Pending>, mut open: bool) {
+/// taken already; `made` is where reports are delivered from.
+pub(crate) async fn run(
+    core: Arc<Core>,
+    mut decisions: mpsc::Receiver<Pending>,
+    made: mpsc::UnboundedSender<Upload>,
+    mut open: bool,
+) {
     loop {
         if !open {
-            if let Some(upload) = core.store.read().await.upload {
-                deliver(&core, upload).await;
+            if !core.by_time() {
+                // The next round is asked for when the last report is decided.
+                core.delivered().await;
             }
             if !wait_for_turn(&core).await {
                 break;
             }
-            core.phase.send_replace(Phase::Open);
+            core.enter(Phase::Open);
         }
         // Whoever sends a decision has made the phase `Busy`: there is no second one.
         let Some(pending) = decisions.recv().await else { return };
-        sleep_until(pending.due).await;
         match report(&core, &pending).await {
-            Ok(Some(upload)) => deliver(&core, upload).await,
-            Ok(None) => break,
+            Ok(Some(upload)) => {
+                core.progress.send_modify(|progress| progress.uploads += 1);
+                // The receiver lives as long as the client does.
+                let _ = made.send(upload);
+            }
+            // Without a report: the task is over, or no round was open at that moment.
+            Ok(None) if !core.by_time() => break,
+            Ok(None) => {}
             // Such errors do not depend on the context or the reward.
             Err(error) => core.note(error),
         }
         open = false;
     }
-    core.phase.send_replace(Phase::Done);
+    core.enter(Phase::Done);
 }
 
-/// Waits until the last report's grace window is over. Whether there will be a next report.
+/// Waits until the device may report again. Whether there will be a next report.
 async fn wait_for_turn(core: &Core) -> bool {
     loop {
         match core.turn().await {
@@ -63,11 +79,21 @@ async fn wait_for_turn(core: &Core) -> bool {
             Phase::Waiting => {}
             _ => return true,
         }
-        core.phase.send_replace(Phase::Waiting);
-        match core.fetch_round().await {
-            Ok(None) => return false,
-            Ok(Some(_)) if core.turn().await == Phase::Open => return true,
-            Ok(Some(_)) => {}
+        core.enter(Phase::Waiting);
+        if let Some(opening) = core.next_opening().await {
+            let wait = Duration::from_millis(opening.saturating_sub(core.now()).max(1));
+            sleep(wait.min(LONGEST_NAP)).await;
+            continue;
+        }
+        let asked = if core.by_time() {
+            core.fresh_notice_and_time().await.map(|()| true)
+        } else {
+            core.fetch_round().await.map(|round| round.is_some())
+        };
+        match asked {
+            Ok(false) => return false,
+            Ok(true) if core.turn().await == Phase::Open => return true,
+            Ok(true) => {}
             Err(error) => core.note(error),
         }
         let share = chance::unit().unwrap_or(1.0);
@@ -75,114 +101,92 @@ async fn wait_for_turn(core: &Core) -> bool {
     }
 }
 
-/// Makes the report of a decision and writes it down; none when the task is over.
+/// Waits until the decision is due and makes its report, if there is a round for it.
+///
+/// # Privacy
+/// Where batches close by time, the report belongs to the round that is open when the decision is
+/// due, with or without network, and to no other one ever. If none is open, or this device has
+/// reported in it, there is no report. Where they close by count the round must be asked for, as
+/// long as that takes: such a task does not survive closed apps and lost networks, so `time` is
+/// what is deployed.
 async fn report(core: &Core, pending: &Pending) -> Result<Option<Upload>, ClientError> {
-    let Some((round, notice)) = core.retry(|| ask(core), |_| true).await? else {
-        return Ok(None);
-    };
+    if core.by_time() {
+        prepare(core, pending.due).await;
+        sleep_until(pending.due).await;
+        let Some(OpenRound::Open(round)) = core.open_round() else { return Ok(None) };
+        if !lock(&core.device).participation().next(core.task.mechanism()).allows(round) {
+            return Ok(None);
+        }
+        make(core, round, pending).await.map(Some)
+    } else {
+        sleep_until(pending.due).await;
+        match core.retry(|| ask(core), |_| true).await? {
+            Some(round) => make(core, round, pending).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Asks for the time and the keys shortly before the decision is due, and not any longer.
+async fn prepare(core: &Core, due: Instant) {
+    if let Some(ahead) = due.checked_sub(FRESH) {
+        sleep_until(ahead).await;
+    }
+    if Instant::now() < due {
+        let asked = core.retry(|| core.fresh_notice_and_time(), |_| true);
+        // Without an answer what is known is good enough.
+        let _ = timeout_at(due, asked).await;
+    }
+}
+
+/// The round, once there is a key to seal with; none when the task is over.
+async fn ask(core: &Core) -> Result<Option<u32>, ClientError> {
+    let notice = core.fresh_notice().await?;
+    if !core.settings.plain && notice.sealing_key().is_none() {
+        // A key may have become active since.
+        let notice = core.fetch_notice().await?;
+        notice.sealing_key().ok_or(ClientError::NoSealingKey)?;
+    }
+    Ok(core.fetch_round().await?.map(|round| round.number))
+}
+
+/// Spends the participation, randomizes, seals if there is a key, and writes all that down.
+async fn make(core: &Core, round: u32, pending: &Pending) -> Result<Upload, ClientError> {
     let reward = lock(&pending.reward).unwrap_or(core.settings.default_reward);
     let (report, participation) = {
         let mut device = lock(&core.device);
         // What was wrong with the input, the application has already learnt from the decision.
-        let answer = device.report(round.number, &pending.x, reward)?;
+        let answer = device.report(round, &pending.x, reward)?;
         (answer.report, device.participation())
     };
     let bytes = report.encode(core.task.mechanism())?;
-    let (id, round) = (report.id(), report.round());
     let upload = if core.settings.plain {
-        Upload::plain(id, round, bytes)
+        Upload::plain(report.id(), round, bytes)
     } else {
-        sealed(core, &notice, id, round, bytes)?
+        let upload = Upload::unsealed(report.id(), round, bytes);
+        seal_now(core, upload)
     };
     // The report is made and its participation spent: it is written down, however long that takes.
     let write = || {
         core.store.update(|state| {
             state.participation = participation;
-            state.upload = Some(upload.clone());
+            state.uploads.push(upload.clone());
             Ok(())
         })
     };
     core.retry(write, |_| true).await?;
-    Ok(Some(upload))
+    Ok(upload)
 }
 
-/// The round and a notice to seal with; none when the task is over.
-async fn ask(core: &Core) -> Result<Option<(Round, TaskNotice)>, ClientError> {
-    let mut notice = core.fresh_notice().await?;
-    if !core.settings.plain && notice.sealing_key().is_none() {
-        // A key may have become active since.
-        notice = core.fetch_notice().await?;
-        notice.sealing_key().ok_or(ClientError::NoSealingKey)?;
-    }
-    Ok(core.fetch_round().await?.map(|round| (round, notice)))
-}
-
-/// The report, ready to be sent to the notice's key.
-fn sealed(
-    core: &Core,
-    notice: &TaskNotice,
-    id: ReportId,
-    round: u32,
-    report: Vec<u8>,
-) -> Result<Upload, ClientError> {
-    let key = notice.sealing_key().ok_or(ClientError::NoSealingKey)?;
-    let body = seal(&core.task.id(), key, round, id, &report)?;
-    Ok(Upload::sealed(id, round, body, report))
-}
-
-/// Sends a report until it is acknowledged, or the shuffler has refused it for good.
-async fn deliver(core: &Core, upload: Upload) {
-    let mut outcome = send(core, &upload).await;
-    if let (Err(error), Some(report)) = (&outcome, upload.inside())
-        && error.is_unknown_key()
-    {
-        core.note(error.clone());
-        if let Ok(again) = core.retry(|| reseal(core, &upload, report), |_| true).await {
-            outcome = send(core, &again).await;
+/// The upload, sealed to the key of the last notice. Without one it is sealed when it is delivered.
+fn seal_now(core: &Core, upload: Upload) -> Upload {
+    let notice: TaskNotice = lock(&core.live).notice.0.clone();
+    match notice.sealing_key().map(|key| upload.sealed_to(core.task.id(), key)) {
+        Some(Ok(sealed)) => sealed,
+        Some(Err(error)) => {
+            core.note(error);
+            upload
         }
+        None => upload,
     }
-    match outcome {
-        Ok(()) => lock(&core.live).reports_sent += 1,
-        Err(error) => core.note(error),
-    }
-    let done = core.store.update(|state| {
-        state.upload = None;
-        Ok(())
-    });
-    if let Err(error) = done.await {
-        core.note(error);
-    }
-}
-
-/// Sends the same bytes until there is an answer that is the shuffler's last word: no proxy's error
-/// and no revoked token ends this.
-async fn send(core: &Core, upload: &Upload) -> Result<(), ClientError> {
-    core.retry(|| attempt(core, upload), |error| !error.is_final()).await
-}
-
-async fn attempt(core: &Core, upload: &Upload) -> Result<(), ClientError> {
-    let body = upload.body().to_vec();
-    let sealed = upload.inside().is_some();
-    let sent = core.shuffler.put(&core.task.id(), upload.id(), sealed, body).await;
-    if sent.as_ref().is_err_and(TransportError::is_oblivious)
-        && let Err(error) = core.fetch_notice().await
-    {
-        // The gateway's keys may have changed: a new notice has them.
-        core.note(error);
-    }
-    Ok(sent?)
-}
-
-/// The same report, sealed to the key that the shuffler has now. It has the same id, so it counts
-/// once.
-async fn reseal(core: &Core, upload: &Upload, report: &[u8]) -> Result<Upload, ClientError> {
-    let notice = core.fetch_notice().await?;
-    let again = sealed(core, &notice, upload.id(), upload.round(), report.to_vec())?;
-    core.store
-        .update(|state| {
-            state.upload = Some(again.clone());
-            Ok(())
-        })
-        .await?;
-    Ok(again)
 }

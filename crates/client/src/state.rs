@@ -8,20 +8,20 @@ use std::{
 };
 
 use incrowd_device::Participation;
-use incrowd_envelope::Signed;
-use incrowd_protocol::{Mechanism, Report, ReportId, TaskId};
+use incrowd_envelope::{Signed, seal};
+use incrowd_protocol::{Mechanism, Report, ReportId, SealingKey, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::ClientError;
+use crate::{ClientError, clock::Correction};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Everything that must outlive the process.
 ///
 /// # Privacy
-/// No context and no reward: a decision that is not reported yet dies with the process. The report
-/// of an unfinished upload is randomized.
+/// No context and no reward: a decision that is not due yet dies with the process. The reports of
+/// unfinished uploads are randomized.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
@@ -29,14 +29,16 @@ pub(crate) struct State {
     task: TaskId,
     /// How often this device has answered.
     pub(crate) participation: Participation,
-    /// The newest round that was seen.
+    /// The newest round that was seen, where batches close by count.
     pub(crate) newest_round: u32,
+    /// From this device's clock to the shuffler's, where batches close by time.
+    pub(crate) clock: Correction,
     /// The last notice, for a start without network.
     pub(crate) notice: Option<Signed>,
     /// The newest model that was accepted.
     pub(crate) model: Option<Signed>,
-    /// A report that was made and is not acknowledged.
-    pub(crate) upload: Option<Upload>,
+    /// Reports that were made and are not decided, oldest first; at most k.
+    pub(crate) uploads: Vec<Upload>,
 }
 
 /// A report on its way: a retry sends the same bytes, also after a restart.
@@ -45,10 +47,22 @@ pub(crate) struct State {
 pub(crate) struct Upload {
     id: ReportId,
     round: u32,
-    /// What is sent.
-    body: Hex,
-    /// The report inside a sealed body, to be sealed again if the shuffler has lost the key.
-    inside: Option<Hex>,
+    /// The randomized report. A sealed one is kept too, to be sealed again if the shuffler has lost
+    /// the key.
+    report: Hex,
+    seal: Seal,
+}
+
+/// What is around a report when it is sent.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Seal {
+    /// Nothing: the task takes plain reports.
+    Plain,
+    /// There was no key to seal to when it was made.
+    Missing,
+    /// The sealed report.
+    Sealed(Hex),
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
@@ -57,16 +71,22 @@ struct Hex(#[serde(with = "hex::serde")] Vec<u8>);
 
 impl Upload {
     pub(crate) fn plain(id: ReportId, round: u32, report: Vec<u8>) -> Self {
-        Self { id, round, body: Hex(report), inside: None }
+        Self { id, round, report: Hex(report), seal: Seal::Plain }
     }
 
-    pub(crate) fn sealed(id: ReportId, round: u32, body: Vec<u8>, report: Vec<u8>) -> Self {
-        Self { id, round, body: Hex(body), inside: Some(Hex(report)) }
+    pub(crate) fn unsealed(id: ReportId, round: u32, report: Vec<u8>) -> Self {
+        Self { id, round, report: Hex(report), seal: Seal::Missing }
+    }
+
+    /// The same report, sealed to this key.
+    pub(crate) fn sealed_to(&self, task: TaskId, key: &SealingKey) -> Result<Self, ClientError> {
+        let body = seal(&task, key, self.round, self.id, &self.report.0)?;
+        Ok(Self { seal: Seal::Sealed(Hex(body)), ..self.clone() })
     }
 
     /// Whether it is a report of this mechanism.
     pub(crate) fn check(&self, mechanism: &Mechanism) -> Result<(), ClientError> {
-        let report = Report::decode(self.inside().unwrap_or(self.body()), mechanism)?;
+        let report = Report::decode(&self.report.0, mechanism)?;
         if (report.id(), report.round()) == (self.id, self.round) {
             Ok(())
         } else {
@@ -78,16 +98,21 @@ impl Upload {
         self.id
     }
 
-    pub(crate) fn round(&self) -> u32 {
-        self.round
+    /// Whether it cannot be sent yet.
+    pub(crate) fn needs_seal(&self) -> bool {
+        self.seal == Seal::Missing
     }
 
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self.seal, Seal::Sealed(_))
+    }
+
+    /// What is sent.
     pub(crate) fn body(&self) -> &[u8] {
-        &self.body.0
-    }
-
-    pub(crate) fn inside(&self) -> Option<&[u8]> {
-        self.inside.as_ref().map(|report| report.0.as_slice())
+        match &self.seal {
+            Seal::Sealed(body) => &body.0,
+            Seal::Plain | Seal::Missing => &self.report.0,
+        }
     }
 }
 
@@ -98,9 +123,10 @@ impl State {
             task,
             participation: Participation::default(),
             newest_round: 0,
+            clock: Correction::default(),
             notice: None,
             model: None,
-            upload: None,
+            uploads: Vec::new(),
         }
     }
 }
@@ -195,11 +221,7 @@ impl StateFile {
 
     fn read(&self) -> Result<Option<State>, ClientError> {
         match fs::read(&self.path) {
-            Ok(text) => {
-                let state: State =
-                    serde_json::from_slice(&text).map_err(|_| ClientError::StateFormat)?;
-                if state.format == FORMAT { Ok(Some(state)) } else { Err(ClientError::StateFormat) }
-            }
+            Ok(text) => read(&text).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read")(error)),
         }
@@ -209,6 +231,19 @@ impl StateFile {
         let text = serde_json::to_vec(state).map_err(|_| ClientError::StateFormat)?;
         incrowd_files::replace(&self.path, &text).map_err(failed("written"))
     }
+}
+
+/// The state in a file of this format. Another format is told apart from a broken file.
+fn read(text: &[u8]) -> Result<State, ClientError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let Version { format } = serde_json::from_slice(text).map_err(|_| ClientError::StateFormat)?;
+    if format != FORMAT {
+        return Err(ClientError::StateVersion { found: format, needed: FORMAT });
+    }
+    serde_json::from_slice(text).map_err(|_| ClientError::StateFormat)
 }
 
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> ClientError {

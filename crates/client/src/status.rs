@@ -2,15 +2,15 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// The last report may still be counted: decisions are not reported until its grace window is
-    /// over.
+    /// The last report may still be counted: decisions are not reported until its round, or its
+    /// grace window, is over.
     Waiting,
     /// The next decision will be reported.
     Open,
-    /// A decision's report is pending, being made or being sent. No other decision is reported
-    /// meanwhile.
+    /// A decision's report is pending or being made; where batches close by count, or being sent. No
+    /// other decision is reported meanwhile.
     Busy,
-    /// All reports of this device are sent, or the task is over. Ranking goes on.
+    /// All reports of this device are made, or the task is over. Ranking goes on.
     Done,
 }
 
@@ -25,7 +25,9 @@ pub struct Status {
     pub phase: Phase,
     /// Version of the model it ranks with.
     pub model_version: Option<u64>,
-    /// The newest round it has seen.
+    /// Reports that are made and that the shuffler has not decided yet.
+    pub uploads: usize,
+    /// The newest round it has seen; where batches close by time, the one that is open.
     pub round: Option<u32>,
     /// Reports the shuffler acknowledged since the client connected.
     pub reports_sent: u64,

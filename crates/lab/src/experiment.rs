@@ -14,8 +14,9 @@ mod range;
 mod runner;
 mod summary;
 mod table;
+mod windows;
 
-pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, WidthMode};
+pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, WidthMode};
 pub use cell::CellResult;
 pub use config::{Experiment, ExperimentConfig, Tuning};
 pub use error::ExperimentError;

@@ -15,7 +15,7 @@ use crate::{
 pub struct Alternative {
     /// What is different.
     pub change: String,
-    /// Reports in the smallest and the largest batch.
+    /// Reports in the smallest and the largest batch, pads included.
     pub batch_sizes: (u32, u32),
     /// Bits per coordinate, at most.
     pub bits: u32,
@@ -68,9 +68,9 @@ fn describe(
     // The smallest batch hides least; the others were given as much as they can hide.
     let first = draft.stages[0];
     let epsilon_central = match request.config().central_epsilon {
-        // Slow to guess; there the limit is what binds.
-        Some(limit) if first.law.bits > 8 => limit.min(epsilon_local),
-        _ => budget.approx(first.size, first.law.bits, first.law.keep)?,
+        // The guess at c was made for this limit.
+        Some(limit) if first.law.keep < budget.local_keep(first.law.bits)? => limit,
+        _ => budget.approx(first.batches.size, first.law.bits, first.law.keep)?,
     };
     Ok(Alternative {
         change,
@@ -101,11 +101,12 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
             changes.push((name, PlanRequest { local_epsilon, ..config.clone() }));
         }
     }
-    for (name, horizon) in
-        [("half the people", request.horizon() / 2), ("twice the people", 2 * request.horizon())]
-    {
-        let horizon = Some(horizon);
-        changes.push((name.into(), PlanRequest { horizon, days: None, ..config.clone() }));
+    for (name, factor) in [("half the people", 0.5), ("twice the people", 2.0)] {
+        let horizon = Some((factor * request.horizon() as f64) as u64);
+        // In the same time.
+        let users_per_day = config.users_per_day.map(|users| factor * users);
+        let changed = PlanRequest { horizon, users_per_day, days: None, ..config.clone() };
+        changes.push((name.into(), changed));
     }
     let (shape, name) = if chosen.is_growing() {
         (Shape::Fixed, "fixed batches")
@@ -115,12 +116,26 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
     if config.batch_size.is_none() {
         changes.push((name.into(), PlanRequest { shape, ..config.clone() }));
     }
-    let first = chosen.stages[0];
-    let double = Some(first.size.saturating_mul(2));
-    changes.push((
-        format!("fixed batches of {}", first.size.saturating_mul(2)),
-        PlanRequest { batch_size: double, shape: Shape::Fixed, ..config.clone() },
-    ));
+    let first = chosen.stages[0].batches;
+    if let (Some(arrivals), Some(window)) = (request.arrivals, first.window) {
+        let batch_size = Some((2.0 * arrivals.expected(window)) as u32);
+        changes.push((
+            "equal windows twice as long".into(),
+            PlanRequest { batch_size, shape: Shape::Fixed, ..config.clone() },
+        ));
+        if arrivals.peak > 1.0 {
+            changes.push((
+                "no room for peaks (peak 1)".into(),
+                PlanRequest { peak: Some(1.0), ..config.clone() },
+            ));
+        }
+    } else {
+        let double = first.size.saturating_mul(2);
+        changes.push((
+            format!("fixed batches of {double}"),
+            PlanRequest { batch_size: Some(double), shape: Shape::Fixed, ..config.clone() },
+        ));
+    }
     let bits = if chosen.most_bits() > 1 { 1 } else { 2 };
     let plural = if bits == 1 { "bit" } else { "bits" };
     changes.push((

@@ -11,6 +11,8 @@ pub enum BatchLimit {
     Horizon(u64),
     /// The latency limit, in days.
     Latency(f64),
+    /// The longest window.
+    Window,
     /// The batch size was given.
     Fixed(u32),
 }
@@ -20,6 +22,7 @@ impl fmt::Display for BatchLimit {
         match self {
             Self::Horizon(horizon) => write!(f, "the horizon of {horizon}"),
             Self::Latency(days) => write!(f, "the latency limit of {days} days"),
+            Self::Window => write!(f, "the longest window of 49.7 days"),
             Self::Fixed(size) => write!(f, "the batch size of {size}"),
         }
     }
@@ -49,12 +52,34 @@ pub enum PlanError {
     /// Local epsilon unlimited and no central epsilon.
     #[error("there is no privacy limit: a local epsilon that is unlimited needs a central epsilon")]
     NoLimit,
-    /// `bits` is out of range.
-    #[error("bits is {0}, must be from 1 to 64")]
-    Bits(u32),
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000")]
     Grace(u32),
+    /// `grace` where batches close by time.
+    #[error(
+        "grace is {0}, must be left out where rounds close by time: a report belongs to the round that is open when it is due"
+    )]
+    GraceWithTime(u32),
+    /// A number about time where batches close by count.
+    #[error(
+        "{0} is given, but batches close by count: it needs users per day and rounds that close by time"
+    )]
+    NeedsTime(&'static str),
+    /// Rounds that close by time without a rate.
+    #[error("rounds that close by time need the number of users per day")]
+    TimeNeedsRate,
+    /// Rounds that close by time without a beginning.
+    #[error("the time at which round 1 opens is missing")]
+    NoOpens,
+    /// A preset with rounds that close by time.
+    #[error("preset {0} closes batches by count, as the paper does: leave the closing rule out")]
+    PresetClosesByCount(&'static str),
+    /// The peak is out of range.
+    #[error("peak is {0}, must be at least 1 and finite: it is the peak rate over the mean rate")]
+    Peak(f64),
+    /// The upload time is out of range.
+    #[error("upload time is {0} seconds, must be at least 0 and finite")]
+    UploadSeconds(f64),
     /// The reward window is out of range.
     #[error("reward window is {0} hours, must be at least 0 and finite")]
     RewardWindow(f64),
@@ -68,6 +93,14 @@ pub enum PlanError {
         size: u32,
         /// The horizon.
         horizon: u64,
+    },
+    /// The batch takes longer than a round may be open.
+    #[error("batch size is {size}, must be at most {most}: a round is open for at most 49.7 days")]
+    BatchAboveWindow {
+        /// The batch size asked for.
+        size: u32,
+        /// Reports expected in the longest window.
+        most: u32,
     },
     /// The latency limit leaves no batch.
     #[error(

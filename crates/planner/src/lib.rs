@@ -23,10 +23,14 @@ mod regret;
 mod request;
 mod search;
 pub mod sizes;
+mod timetable;
 
 pub use alternatives::Alternative;
 pub use error::{BatchLimit, PlanError};
 pub use plan::{Plan, plan};
 pub use preset::{PaperStatement, Preset};
 pub use regret::{predicted_regret, predicted_regret_with, random_regret};
-pub use request::{DEFAULT_LOCAL_EPSILON, LocalLimit, PlanRequest, Request, SMALLEST_BATCH, Shape};
+pub use request::{
+    ClosingRule, DEFAULT_LOCAL_EPSILON, LocalLimit, PlanRequest, Request, SMALLEST_BATCH, Shape,
+};
+pub use timetable::{DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS, TimedStage, Timetable};

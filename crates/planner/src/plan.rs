@@ -1,9 +1,10 @@
 use incrowd_privacy::{Certificate, RoundCertificate, certify};
-use incrowd_protocol::{Mechanism, Report, TaskConfig};
+use incrowd_protocol::{Mechanism, Report, Stage, TaskConfig};
 
 use crate::{
-    Alternative, LocalLimit, PaperStatement, PlanError, Request, alternatives,
-    budget::{Budget, keep_of, odds_of},
+    Alternative, LocalLimit, PaperStatement, PlanError, Request, TimedStage, Timetable,
+    alternatives,
+    budget::{Budget, keep_of, mu_of, odds_of},
     preset, random_regret, regret,
     search::{self, Draft, DraftStage},
 };
@@ -26,11 +27,14 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Bytes of the longest report.
     pub report_bytes: usize,
-    /// Days to fill the smallest and the largest batch; known with the users per day.
+    /// Windows and what to expect in them, where batches close by time.
+    pub timetable: Option<Timetable>,
+    /// Days to fill the smallest and the largest batch, where batches close by count; known with
+    /// the users per day.
     pub fill_days: Option<(f64, f64)>,
-    /// Share of the reports that come too late at most; known with the users per day.
+    /// Share of the reports that do not count, at most; known with the users per day.
     ///
-    /// A report is lost when it arrives more than `grace` rounds after its own, or after the law of
+    /// Where batches close by time see [`Timetable::lost_share`]. By count a report is lost when it arrives more than `grace` rounds after its own, or after the law of
     /// reports has changed. With u reports an hour and at most w hours from decision to report, at
     /// most w u of a round's reports arrive after its end, and at most w u - g l after g further
     /// rounds of l.
@@ -98,16 +102,22 @@ pub fn describe(
     let sizes = || stages.iter().map(|stage| f64::from(stage.size));
     let smallest = sizes().fold(f64::INFINITY, f64::min);
     let largest = sizes().fold(0.0, f64::max);
-    let fill_days = request.config().users_per_day.map(|users| (smallest / users, largest / users));
+    let timetable = timetable(request, task.mechanism());
+    let users = request.config().users_per_day.filter(|_| timetable.is_none());
+    let lost_share = match &timetable {
+        Some(timetable) => Some(timetable.lost_share()),
+        None => lost_share(request, task.mechanism()),
+    };
     Ok(Plan {
-        lost_share: lost_share(request, task.mechanism()),
-        predicted_regret: regret::predicted_regret(&task)?,
+        lost_share,
+        predicted_regret: regret::predicted_regret(&task, request.config().users_per_day)?,
         random_regret: random_regret(task.mechanism().dimension()) * request.horizon() as f64,
         request: request.clone(),
         task,
         certificate,
         report_bytes,
-        fill_days,
+        fill_days: users.map(|users| (smallest / users, largest / users)),
+        timetable,
         alternatives: Vec::new(),
         paper: None,
         notes: Vec::new(),
@@ -133,13 +143,14 @@ fn certified(
         if let Some(good) = good {
             return Ok(if holds { (mechanism, certificate) } else { good });
         }
+        // What is left of the limit, on the scale of c: mu grows like the square root of its odds.
+        let left = |epsilon: f64| mu_of(central, config.delta) / mu_of(epsilon, config.delta);
         // A person's batches of different stages together may exceed the limit where no stage does.
-        let whole = if config.participations > 1 { central / last } else { f64::INFINITY };
+        let whole = if config.participations > 1 { left(last) } else { f64::INFINITY };
         let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
         let mut unused = false;
         for (stage, round) in stages.iter_mut().zip(certificate.rounds()) {
-            let ratio =
-                (central / round.epsilon_central).min(local / round.epsilon_local).min(whole);
+            let ratio = left(round.epsilon_central).min(local / round.epsilon_local).min(whole);
             let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
             if change && ratio.is_finite() {
                 unused = holds;
@@ -157,6 +168,18 @@ fn certified(
     good.ok_or(PlanError::NotCertified { target: central, certified: last })
 }
 
+/// What to expect of a task whose rounds close by time.
+fn timetable(request: &Request, mechanism: &Mechanism) -> Option<Timetable> {
+    let arrivals = request.arrivals?;
+    let stage = |stage: &Stage| {
+        let window = stage.window?;
+        let expected = arrivals.expected(window);
+        Some(TimedStage { rounds: stage.rounds, window, expected, capacity: stage.size })
+    };
+    let stages: Option<Vec<TimedStage>> = mechanism.schedule().stages().iter().map(stage).collect();
+    Some(Timetable::new(&arrivals, stages?, request.config().reward_window_hours / 24.0))
+}
+
 /// The model is in the documentation of [`Plan::lost_share`].
 fn lost_share(request: &Request, mechanism: &Mechanism) -> Option<f64> {
     let config = request.config();
@@ -166,9 +189,9 @@ fn lost_share(request: &Request, mechanism: &Mechanism) -> Option<f64> {
     for (i, stage) in stages.iter().enumerate() {
         let (rounds, size) = (f64::from(stage.rounds), f64::from(stage.size));
         let same_law = stages.get(i + 1).is_some_and(|next| next.law == stage.law);
-        let after = f64::from(config.grace) * size;
+        let after = f64::from(request.grace()) * size;
         // Rounds so near the end of the law that nothing of the grace is left.
-        let ends = if same_law { 0.0 } else { f64::from(config.grace).min(rounds).max(1.0) };
+        let ends = if same_law { 0.0 } else { f64::from(request.grace()).min(rounds).max(1.0) };
         lost += ends * late.min(size) + (rounds - ends) * (late - after).clamp(0.0, size);
     }
     Some((lost / request.horizon() as f64).min(1.0))
@@ -190,17 +213,47 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
             "no central epsilon was asked for: the certified one is what these batches give".into(),
         );
     }
+    if plan.certificate.epsilon_local() > VACUOUS {
+        notes.push(format!(
+            "the local epsilon of {:.0} is no protection; everything rests on the shuffler",
+            plan.certificate.epsilon_local()
+        ));
+    }
     if plan.predicted_regret > 0.9 * plan.random_regret {
         notes.push("almost nothing is learned within this horizon: allow a larger epsilon, or wait for more people (see the alternatives)".into());
     }
     if draft.is_growing() {
         notes.push("growing batches assume that contexts at the end are like contexts at the beginning: the last batches are large and learn nothing while they fill".into());
     }
-    if let Some(lost) = plan.lost_share.filter(|&lost| lost > 0.05) {
-        notes.push(format!("up to {:.0}% of the reports may come too late for their round: allow more grace, a shorter reward window or larger batches", 100.0 * lost));
+    match (&plan.timetable, plan.lost_share.filter(|&lost| lost > 0.05)) {
+        (None, Some(lost)) => notes.push(format!("up to {:.0}% of the reports may come too late for their round: allow more grace, a shorter reward window or larger batches", 100.0 * lost)),
+        (Some(_), Some(lost)) => notes.push(format!("up to {:.0}% of the reports may be under way when their round closes and are then lost: allow longer windows (--batch-size)", 100.0 * lost)),
+        (_, None) => {}
+    }
+    if let Some(timetable) = &plan.timetable {
+        if pads_add_noise(plan, timetable) {
+            notes.push(format!("{:.0}% of a batch are pads, and with so few bits each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster", 100.0 * timetable.padding_share));
+        }
+    } else {
+        if config.users_per_day.is_none() {
+            notes.push("batches close when they are full: such a plan is for simulations; --users-per-day gives the plan by time that is deployed".into());
+        }
+        notes.push(BY_COUNT.into());
     }
     notes
 }
+
+/// Whether half of a batch are pads, and the central limit leaves c at the local one.
+fn pads_add_noise(plan: &Plan, timetable: &Timetable) -> bool {
+    let central = plan.request.config().central_epsilon.unwrap_or(f64::INFINITY);
+    timetable.padding_share > 0.4 && plan.certificate.epsilon_central() < 0.9 * central
+}
+
+/// From here on a local epsilon tells a person nothing.
+const VACUOUS: f64 = 20.0;
+
+/// What a guarantee assumes where batches close by count.
+pub const BY_COUNT: &str = "batches that close by count protect what a person reports, not whether or when: the guarantee assumes that this does not depend on context or reward, which a person who closes the app after a bad reward breaks";
 
 /// What lifting the local cap means.
 const UNLIMITED: &str = "the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches";

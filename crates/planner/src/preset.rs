@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     LocalLimit, Plan, PlanError, Request,
     paper::{self, Choice, Learning, Randomizer, Regret, RegretCase, Target, Theorem1},
-    plan::describe,
+    plan::{BY_COUNT, describe},
     search::{self, DraftLaw, DraftStage},
     sizes,
+    timetable::Batches,
 };
 
 /// Parameters that the paper chooses.
@@ -88,7 +89,7 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
     let law = DraftLaw { bits: choice.bits.get(), keep: 1.0 - choice.flip };
     let stages: Vec<DraftStage> =
-        sizes.into_iter().map(|(rounds, size)| DraftStage { rounds, size, law }).collect();
+        Batches::counted(&sizes).into_iter().map(|batches| DraftStage { batches, law }).collect();
     let mechanism = search::mechanism(request, &stages)?;
     let certificate = certify(&mechanism)?;
     if let Some(cap) = config.local_epsilon.cap().filter(|&cap| certificate.epsilon_local() > cap) {
@@ -215,5 +216,6 @@ fn notes(plan: &Plan, statement: &PaperStatement) -> Vec<String> {
         ));
     }
     notes.push("the predicted regret is that of calibrated widths; the paper's own widths explore far longer".into());
+    notes.push(BY_COUNT.into());
     notes
 }

@@ -1,9 +1,13 @@
 use std::{fmt, str::FromStr};
 
-use incrowd_protocol::{BatchSize, Delta, Dimension, HonestFraction, Participations};
+use incrowd_privacy::central::Presence;
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, HonestFraction, Participations};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{PlanError, Preset};
+use crate::{
+    PlanError, Preset,
+    timetable::{Arrivals, DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS},
+};
 
 /// Cap on the local epsilon when nothing else is said.
 pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
@@ -101,6 +105,17 @@ pub enum Shape {
     Growing,
 }
 
+/// What closes a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum ClosingRule {
+    /// Its last report: the paper's rule, for simulations.
+    Count,
+    /// The clock: what is deployed.
+    Time,
+}
+
 /// What the user knows. Unchecked: see [`PlanRequest::check`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanRequest {
@@ -119,18 +134,30 @@ pub struct PlanRequest {
     /// Delta of the central guarantee, above 0 and below 1.
     pub delta: f64,
     /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at
-    /// the horizon.
+    /// the horizon. Where batches close by time: reports expected in one.
     pub batch_size: Option<u32>,
-    /// Bits per coordinate (m), 1 to 64, if it is not free.
+    /// Bits per coordinate (m), 1 to 4095, if it is not free.
     pub bits: Option<u32>,
-    /// Longest time in days that a batch may take to fill; needs `users_per_day`.
+    /// Longest time in days that a batch may take to fill, or is open; needs `users_per_day`.
     pub latency_days: Option<f64>,
     /// Reports one person may send (k), at least 1.
     pub participations: u32,
-    /// Share of every batch that is surely honest (h), above 0 and at most 1.
+    /// Share of the reports that are surely honest (h), above 0 and at most 1. Of a batch that
+    /// closes by time at most 1 - h of the capacity are then not: arrivals stay below it, and pads
+    /// are honest.
     pub honest_fraction: f64,
-    /// Rounds a report may be late, 0 to 1000.
-    pub grace: u32,
+    /// What closes a batch. Without it the clock, where `users_per_day` is known and there is no
+    /// preset.
+    pub closes: Option<ClosingRule>,
+    /// When round 1 opens, in milliseconds since 1970-01-01T00:00:00Z; where batches close by time.
+    pub opens: Option<u64>,
+    /// Peak rate over mean rate, at least 1, that batches which close by time have room for.
+    pub peak: Option<f64>,
+    /// Seconds from the moment a report is due until it arrives, at least 0; where batches close by
+    /// time.
+    pub upload_seconds: Option<f64>,
+    /// Rounds a report may be late, 0 to 1000; where batches close by count.
+    pub grace: Option<u32>,
     /// Hours between a decision and its report at most, at least 0.
     pub reward_window_hours: f64,
     /// Fixed or growing batches.
@@ -155,7 +182,11 @@ impl PlanRequest {
             latency_days: None,
             participations: 1,
             honest_fraction: 1.0,
-            grace: 1,
+            closes: None,
+            opens: None,
+            peak: None,
+            upload_seconds: None,
+            grace: None,
             reward_window_hours: 1.0,
             shape: Shape::Auto,
             preset: None,
@@ -177,7 +208,11 @@ impl PlanRequest {
         if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
             positive("local epsilon", Some(epsilon))?;
         }
-        let units = self.units()?;
+        let mut units = self.units()?;
+        let arrivals = self.arrivals()?;
+        if arrivals.is_some() {
+            units.presence = Presence::Free;
+        }
         let horizon = self.total()?;
         if horizon == 0 || horizon > 1_000_000_000_000 {
             return Err(PlanError::Horizon(horizon));
@@ -185,8 +220,8 @@ impl PlanRequest {
         if self.local_epsilon == LocalLimit::Unlimited && self.central_epsilon.is_none() {
             return Err(PlanError::NoLimit);
         }
-        let largest_batch = self.largest_batch(horizon)?;
-        Ok(Request { config: self, units, horizon, largest_batch })
+        let largest_batch = self.largest_batch(horizon, arrivals.as_ref())?;
+        Ok(Request { config: self, units, horizon, largest_batch, arrivals })
     }
 
     fn units(&self) -> Result<Units, PlanError> {
@@ -195,18 +230,54 @@ impl PlanRequest {
         if let Some(size) = self.batch_size {
             BatchSize::new(u64::from(size)).map_err(|error| error.named("batch size"))?;
         }
-        if let Some(bits) = self.bits.filter(|bits| !(1..=64).contains(bits)) {
-            return Err(PlanError::Bits(bits));
+        if let Some(bits) = self.bits {
+            Bits::new(bits)?;
         }
         let participations = Participations::new(self.participations)?;
         let honest_fraction = HonestFraction::new(self.honest_fraction)?;
-        if self.grace > 1000 {
-            return Err(PlanError::Grace(self.grace));
+        if let Some(grace) = self.grace.filter(|&grace| grace > 1000) {
+            return Err(PlanError::Grace(grace));
         }
         if !(self.reward_window_hours >= 0.0 && self.reward_window_hours.is_finite()) {
             return Err(PlanError::RewardWindow(self.reward_window_hours));
         }
-        Ok(Units { dimension, delta, participations, honest_fraction })
+        let presence = Presence::Fixed;
+        Ok(Units { dimension, delta, participations, honest_fraction, presence })
+    }
+
+    /// When and how fast reports come, where batches close by time.
+    fn arrivals(&self) -> Result<Option<Arrivals>, PlanError> {
+        let users_per_day = match (self.closes, self.preset, self.users_per_day) {
+            (Some(ClosingRule::Time), Some(preset), _) => {
+                return Err(PlanError::PresetClosesByCount(preset.name()));
+            }
+            (Some(ClosingRule::Time), None, None) => return Err(PlanError::TimeNeedsRate),
+            (Some(ClosingRule::Count), ..) | (None, Some(_), _) | (None, None, None) => {
+                let given = [
+                    ("opens", self.opens.is_some()),
+                    ("peak", self.peak.is_some()),
+                    ("upload seconds", self.upload_seconds.is_some()),
+                ];
+                return match given.into_iter().find(|&(_, given)| given) {
+                    Some((what, _)) => Err(PlanError::NeedsTime(what)),
+                    None => Ok(None),
+                };
+            }
+            (_, None, Some(users)) => users,
+        };
+        if let Some(grace) = self.grace.filter(|&grace| grace > 0) {
+            return Err(PlanError::GraceWithTime(grace));
+        }
+        let opens = self.opens.ok_or(PlanError::NoOpens)?;
+        let peak = self.peak.unwrap_or(DEFAULT_PEAK);
+        if !(peak >= 1.0 && peak.is_finite()) {
+            return Err(PlanError::Peak(peak));
+        }
+        let upload_seconds = self.upload_seconds.unwrap_or(DEFAULT_UPLOAD_SECONDS);
+        if !(upload_seconds >= 0.0 && upload_seconds.is_finite()) {
+            return Err(PlanError::UploadSeconds(upload_seconds));
+        }
+        Ok(Some(Arrivals { users_per_day, peak, opens, upload_seconds }))
     }
 
     fn total(&self) -> Result<u64, PlanError> {
@@ -218,10 +289,16 @@ impl PlanRequest {
         }
     }
 
-    fn largest_batch(&self, horizon: u64) -> Result<u32, PlanError> {
-        let most = horizon.min(u64::from(u32::MAX)) as u32;
+    fn largest_batch(&self, horizon: u64, arrivals: Option<&Arrivals>) -> Result<u32, PlanError> {
+        let mut most = horizon.min(u64::from(u32::MAX)) as u32;
         if let Some(size) = self.batch_size.filter(|&size| size > most) {
             return Err(PlanError::BatchAboveHorizon { size, horizon });
+        }
+        if let Some(arrivals) = arrivals {
+            most = f64::from(most).min(arrivals.most_expected()) as u32;
+        }
+        if let Some(size) = self.batch_size.filter(|&size| size > most) {
+            return Err(PlanError::BatchAboveWindow { size, most });
         }
         let Some(days) = self.latency_days else { return Ok(most) };
         let users = self.users_per_day.ok_or(PlanError::LatencyNeedsRate)?;
@@ -242,6 +319,18 @@ pub(crate) struct Units {
     pub delta: Delta,
     pub participations: Participations,
     pub honest_fraction: HonestFraction,
+    pub presence: Presence,
+}
+
+impl Units {
+    /// How many releases one person may change.
+    pub fn releases(&self) -> f64 {
+        let k = f64::from(self.participations.get());
+        match self.presence {
+            Presence::Fixed => k,
+            Presence::Free => 2.0 * k,
+        }
+    }
 }
 
 /// A valid request.
@@ -251,6 +340,7 @@ pub struct Request {
     pub(crate) units: Units,
     pub(crate) horizon: u64,
     pub(crate) largest_batch: u32,
+    pub(crate) arrivals: Option<Arrivals>,
 }
 
 impl Request {
@@ -264,8 +354,19 @@ impl Request {
         self.horizon
     }
 
-    /// The largest batch that horizon and latency allow.
+    /// The largest batch that horizon and latency allow; where batches close by time, reports
+    /// expected in it.
     pub fn largest_batch(&self) -> u32 {
         self.largest_batch
+    }
+
+    /// What closes a batch.
+    pub fn closing_rule(&self) -> ClosingRule {
+        if self.arrivals.is_some() { ClosingRule::Time } else { ClosingRule::Count }
+    }
+
+    /// Rounds a report may be late: 1 where batches close by count and nothing is said.
+    pub(crate) fn grace(&self) -> u32 {
+        self.config.grace.unwrap_or(1)
     }
 }

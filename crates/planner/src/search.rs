@@ -6,24 +6,31 @@ use incrowd_protocol::{
     Bits, Closes, FlipProbability, Keep, Law, Layout, Learner, Mechanism, MechanismConfig,
     PolicyConfig, Stage, TaskConfig,
 };
-use libm::ceil;
+use libm::{ceil, pow};
 
 use crate::{
     BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
     budget::{Budget, SMALLEST_KEEP},
     regret::predicted_regret,
     sizes::{self, Sizes},
+    timetable::{Arrivals, Batches},
 };
 
-/// Bits per coordinate that are tried.
-const BITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-/// More bits must lower the noise by this factor: they cost bytes.
-const WORTH_MORE_BITS: f64 = 0.98;
-/// Schedules that take longer to certify, by [`effort`], are not tried; four times as long if
-/// growing batches were asked for.
-const MOST_EFFORT: f64 = 8.0;
+/// Bits per coordinate that are tried: up to 7 all, then as many as fit into one more bit of the
+/// count that a report sends.
+const BITS: [u32; 16] = [1, 2, 3, 4, 5, 6, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095];
+/// Each further bit of the counts that a report sends must lower the noise by this factor.
+const WORTH_MORE_BITS: f64 = 0.99;
+/// Most kinds of batches in a schedule: each is certified by itself.
+const MOST_STAGES: usize = 24;
+/// The same for several reports per person: then kinds are also certified together, which takes
+/// longer.
+const MOST_STAGES_COMPARED: usize = 8;
 /// Drafts whose predicted regret is within this factor of the least count as equally good.
 const ALMOST: f64 = 1.005;
+
+/// Most coins of a report.
+const MAX_COINS: usize = 1 << 24;
 
 const HAS_STAGE: &str = "invariant: a draft has at least one stage";
 
@@ -37,8 +44,7 @@ pub struct DraftLaw {
 /// A stage with such a law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DraftStage {
-    pub rounds: u32,
-    pub size: u32,
+    pub batches: Batches,
     pub law: DraftLaw,
 }
 
@@ -57,7 +63,7 @@ impl Draft {
 
     /// Reports in the smallest and the largest batch.
     pub fn batch_sizes(&self) -> (u32, u32) {
-        let sizes = || self.stages.iter().map(|stage| stage.size);
+        let sizes = || self.stages.iter().map(|stage| stage.batches.size);
         (sizes().min().expect(HAS_STAGE), sizes().max().expect(HAS_STAGE))
     }
 
@@ -71,127 +77,131 @@ impl Draft {
 /// with the largest batches, which hide more, is taken.
 pub fn best(request: &Request, budget: &Budget) -> Result<Draft, PlanError> {
     let mut drafts = Vec::new();
-    for sizes in candidates(request) {
-        drafts.extend(draft(request, budget, &sizes)?);
+    for batches in candidates(request) {
+        drafts.extend(draft(request, budget, batches)?);
     }
     let least = drafts.iter().map(|draft| draft.regret).fold(f64::INFINITY, f64::min);
     let good = drafts.into_iter().filter(|draft| draft.regret <= ALMOST * least);
-    match good.max_by_key(|draft| draft.stages[0].size) {
+    match good.max_by_key(|draft| draft.stages[0].batches.size) {
         Some(draft) => Ok(draft),
         None => Err(infeasible(request, budget)?),
     }
 }
 
-fn candidates(request: &Request) -> Vec<Sizes> {
+fn candidates(request: &Request) -> Vec<Vec<Batches>> {
     let (horizon, largest) = (request.horizon, request.largest_batch);
     let config = request.config();
+    let mut all: Vec<Sizes> = Vec::new();
     if let Some(size) = config.batch_size {
-        return sizes::equal(size, horizon).into_iter().collect();
-    }
-    let mut all = Vec::new();
-    let mut first = f64::from(SMALLEST_BATCH.min(largest));
-    while first <= f64::from(largest) {
-        let size = first as u32;
-        if config.shape != Shape::Growing {
-            all.extend(sizes::equal_or_so(size, horizon));
+        all.extend(sizes::equal(size, horizon));
+    } else {
+        let smallest = request.arrivals.map_or(0.0, |arrivals| ceil(arrivals.least_expected()));
+        let mut first = smallest.max(f64::from(SMALLEST_BATCH.min(largest)));
+        while first <= f64::from(largest) {
+            let size = first as u32;
+            if config.shape != Shape::Growing {
+                all.extend(sizes::equal_or_so(size, horizon));
+            }
+            if config.shape != Shape::Fixed {
+                let growing = |&growth: &f64| sizes::growing(size, growth, largest, horizon);
+                all.extend(sizes::GROWTHS.iter().filter_map(growing));
+            }
+            first = ceil(first * sizes::FIRST_STEP);
         }
-        if config.shape != Shape::Fixed {
-            all.extend(
-                sizes::GROWTHS.iter().filter_map(|&g| sizes::growing(size, g, largest, horizon)),
-            );
-        }
-        first = ceil(first * sizes::FIRST_STEP);
+        all.extend(sizes::equal(largest, horizon));
+        all.retain(|sizes| sizes.iter().all(|&(_, size)| size <= largest));
     }
-    all.extend(sizes::equal(largest, horizon));
-    all.retain(|sizes| {
-        sizes.len() as f64 <= most_effort(request) && sizes.iter().all(|&(_, size)| size <= largest)
-    });
-    all
+    let several = config.participations > 1;
+    let most_stages = if several { MOST_STAGES_COMPARED } else { MOST_STAGES };
+    let batches = |sizes: Sizes| match &request.arrivals {
+        Some(arrivals) => arrivals.timed(&sizes),
+        None => Some(Batches::counted(&sizes)),
+    };
+    all.into_iter().filter_map(batches).filter(|batches| batches.len() <= most_stages).collect()
 }
 
-/// Bits and c for given sizes; none if a batch is too small for any signal.
-fn draft(request: &Request, budget: &Budget, sizes: &Sizes) -> Result<Option<Draft>, PlanError> {
+/// Bits and c for given batches; none if one is too small for any signal.
+fn draft(
+    request: &Request,
+    budget: &Budget,
+    batches: Vec<Batches>,
+) -> Result<Option<Draft>, PlanError> {
     let mut stages: Vec<DraftStage> = Vec::new();
-    for &(rounds, size) in sizes {
+    for batches in batches {
         let law = match stages.last() {
-            // One report more changes nothing, and late reports may then count.
-            Some(last) if size == last.size + 1 => last.law,
-            _ => best_law(request, budget, size, most_effort(request) / sizes.len() as f64)?,
+            Some(last) if is_almost(last.batches, batches) => last.law,
+            _ => best_law(request, budget, batches.size)?,
         };
         if law.keep < SMALLEST_KEEP {
             return Ok(None);
         }
-        stages.push(DraftStage { rounds, size, law });
+        stages.push(DraftStage { batches, law });
     }
-    let regret = predicted_regret(&task(request, &stages)?)?;
-    Ok(Some(Draft { stages, regret }))
+    Ok(Some(priced(request, stages)?))
+}
+
+/// Whether batches are those before and one report more: that changes nothing, and with the same
+/// law late reports may count.
+fn is_almost(before: Batches, batches: Batches) -> bool {
+    batches.window.is_none() && batches.size == before.size + 1
+}
+
+fn priced(request: &Request, stages: Vec<DraftStage>) -> Result<Draft, PlanError> {
+    let task = task(request, &stages)?;
+    let regret = predicted_regret(&task, request.config().users_per_day)?;
+    Ok(Draft { stages, regret })
 }
 
 /// The m and c with the least noise in a report.
-fn best_law(
-    request: &Request,
-    budget: &Budget,
-    size: u32,
-    most_effort: f64,
-) -> Result<DraftLaw, PlanError> {
+fn best_law(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, PlanError> {
     let mut best = DraftLaw { bits: 1, keep: 0.0 };
     let mut least = f64::INFINITY;
     let wanted = request.config().bits;
-    let free = BITS.into_iter().filter(|&bits| effort(bits) <= most_effort);
+    let coordinates = request.units.dimension.coordinates();
+    let free = BITS.into_iter().filter(|&bits| coordinates * bits as usize <= MAX_COINS);
     for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
         let keep = budget.guess_keep(size, bits)?;
         let noise = report_variance(bits, keep);
-        if noise < WORTH_MORE_BITS * least {
+        let wider = f64::from(bits.ilog2() - best.bits.ilog2());
+        if noise < pow(WORTH_MORE_BITS, wider) * least {
             (best, least) = (DraftLaw { bits, keep }, noise);
         }
     }
     Ok(best)
 }
 
-fn most_effort(request: &Request) -> f64 {
-    if request.config().shape == Shape::Growing { 4.0 * MOST_EFFORT } else { MOST_EFFORT }
-}
-
-/// Time to certify a stage, in units of a stage with m = 1.
-fn effort(bits: u32) -> f64 {
-    match bits {
-        1 => 1.0,
-        2..=8 => 2.0,
-        _ => f64::from(bits) / 4.0,
-    }
-}
-
 /// The same draft with every c solved for.
 pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft, PlanError> {
     let mut stages = draft.stages.clone();
     for i in 0..stages.len() {
-        stages[i].law.keep = if i > 0 && stages[i].size == stages[i - 1].size + 1 {
+        let DraftStage { batches, law } = stages[i];
+        stages[i].law.keep = if i > 0 && is_almost(stages[i - 1].batches, batches) {
             stages[i - 1].law.keep
         } else {
-            budget.keep(stages[i].size, stages[i].law.bits)?
+            budget.keep(batches.size, law.bits)?
         };
     }
-    let regret = predicted_regret(&task(request, &stages)?)?;
-    Ok(Draft { stages, regret })
+    priced(request, stages)
 }
 
 /// The mechanism of a draft's stages.
 pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, PlanError> {
     let config = request.config();
-    let stage = |&DraftStage { rounds, size, law: DraftLaw { bits, keep } }: &DraftStage| {
-        Ok(Stage {
-            rounds,
-            size,
-            window: None,
-            law: Law { bits, flip: FlipProbability::from_keep(keep)? },
-        })
+    let stage = |&DraftStage { batches, law: DraftLaw { bits, keep } }: &DraftStage| {
+        let Batches { rounds, size, window } = batches;
+        let law = Law { bits, flip: FlipProbability::from_keep(keep)? };
+        Ok(Stage { rounds, size, window, law })
+    };
+    let closes = match request.arrivals {
+        Some(Arrivals { opens, .. }) => Closes::Time { opens },
+        None => Closes::Count { grace: request.grace() },
     };
     let mechanism = MechanismConfig {
         dimension: config.dimension,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect::<Result<_, PlanError>>()?,
         layout: Layout::Shared,
-        closes: Closes::Count { grace: config.grace },
+        closes,
         central_delta: config.delta,
         participations: config.participations,
         honest_fraction: config.honest_fraction,
@@ -222,12 +232,15 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
             local::certify(request.units.dimension, Bits::new(bits)?, Keep::new(keep)?).epsilon;
         return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
     }
-    let allowed = config.batch_size.unwrap_or(request.largest_batch);
+    let expected = config.batch_size.unwrap_or(request.largest_batch);
     let limit = match (config.batch_size, config.latency_days) {
         (Some(size), _) => BatchLimit::Fixed(size),
-        (None, Some(days)) if u64::from(allowed) < request.horizon => BatchLimit::Latency(days),
+        (None, Some(days)) if u64::from(expected) < request.horizon => BatchLimit::Latency(days),
+        (None, None) if u64::from(expected) < request.horizon => BatchLimit::Window,
         _ => BatchLimit::Horizon(request.horizon),
     };
+    let timed = request.arrivals.and_then(|arrivals| arrivals.timed(&vec![(1, expected)]));
+    let allowed = timed.map_or(expected, |batches| batches[0].size);
     Ok(PlanError::CentralTooSmall {
         epsilon: config.central_epsilon.unwrap_or(f64::INFINITY),
         dimension,

@@ -21,6 +21,8 @@ pub enum BoundName {
     RenyiWorstOthers,
     /// Renyi divergence given the number of blank bits.
     RenyiBlanket,
+    /// Batches of different kinds, each compared with two Gaussians or with randomized response.
+    Mixed,
     /// Feldman, McMillan, Talwar 2021, numeric form, for any local randomizer.
     Clones,
     /// The paper's Prop. 3, without a change; not a certificate.

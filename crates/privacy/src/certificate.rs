@@ -1,6 +1,6 @@
 use std::fmt;
 
-use incrowd_protocol::{Law, Mechanism, MechanismHash, Participations, Stage};
+use incrowd_protocol::{Closes, Law, Mechanism, MechanismHash, Participations, Stage};
 use serde::Serialize;
 
 use crate::{
@@ -90,10 +90,17 @@ pub enum Trust {
     HonestFraction,
     /// At most one report per device and batch, at most k in all.
     ParticipationIsKept,
-    /// Whether and when a device reports does not depend on its context or reward.
+    /// Whether and when a device reports does not depend on its context or reward: needed where
+    /// batches close by count.
     SilenceTellsNothing,
+    /// Rounds close at their public times and are filled up; nothing tells how full they were.
+    RoundsCloseByTime,
+    /// No round gets more reports than it has room for.
+    CapacityIsEnough,
     /// Other people's data depend on one person only through releases.
     OthersAreIndependent,
+    /// The same for when other people arrive, which matters where rounds close by time.
+    ArrivalsAreIndependent,
 }
 
 impl Trust {
@@ -113,23 +120,40 @@ impl Trust {
                 "central only: each device sends at most one report in a batch and at most the stated number in all (the value for all of them in one batch holds however they are placed)"
             }
             Self::SilenceTellsNothing => {
-                "central only: whether and when a device reports does not depend on its context or reward"
+                "central only: whether and when a device reports does not depend on its context or reward; an app that is closed more often after a bad choice breaks this (rounds that close by time do not need it)"
+            }
+            Self::RoundsCloseByTime => {
+                "central only: the shuffler closes each round at its public time, fills it up to its size with reports of the zero vector from its own randomness, and releases it once; a report counts in the round that was open when its decision was due or nowhere; no answer, notice, metric or time tells others how many reports were real"
+            }
+            Self::CapacityIsEnough => {
+                "central only, about presence: no round gets more reports than its size; if honest devices exceed it, whether and when a person reports costs up to 1.42 times the shift mu; if an attacker fills it, that is not protected, and what a person reported still is"
             }
             Self::OthersAreIndependent => {
                 "central only: other people's contexts and rewards depend on this person only through what was released"
+            }
+            Self::ArrivalsAreIndependent => {
+                "central only: other people's contexts, rewards and times of arrival depend on this person only through what was released; that a device sent something is not hidden from the network, a relay or the shuffler"
             }
         }
     }
 }
 
-const ALL_TRUST: [Trust; 6] = [
-    Trust::DeviceIsHonest,
-    Trust::ShufflerKeepsReports,
-    Trust::HonestFraction,
-    Trust::ParticipationIsKept,
-    Trust::SilenceTellsNothing,
-    Trust::OthersAreIndependent,
-];
+/// What the guarantees of a mechanism assume.
+fn trust(mechanism: &Mechanism) -> Vec<Trust> {
+    let mut trust = vec![
+        Trust::DeviceIsHonest,
+        Trust::ShufflerKeepsReports,
+        Trust::HonestFraction,
+        Trust::ParticipationIsKept,
+    ];
+    trust.extend_from_slice(match mechanism.closes() {
+        Closes::Count { .. } => &[Trust::SilenceTellsNothing, Trust::OthersAreIndependent],
+        Closes::Time { .. } => {
+            &[Trust::RoundsCloseByTime, Trust::CapacityIsEnough, Trust::ArrivalsAreIndependent][..]
+        }
+    });
+    trust
+}
 
 /// The certificate of a mechanism: the worst stage, each certified by itself.
 ///
@@ -173,7 +197,7 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         participations: k.get(),
         honest_fraction: mechanism.honest_fraction().get(),
         rounds,
-        trust: ALL_TRUST.to_vec(),
+        trust: trust(mechanism),
         curves,
     })
 }
@@ -240,6 +264,11 @@ impl Certificate {
         &self.rounds
     }
 
+    /// Whether (b), (c) also covers whether and in which rounds a person reports.
+    pub fn covers_presence(&self) -> bool {
+        self.trust.contains(&Trust::RoundsCloseByTime)
+    }
+
     /// What the guarantees assume.
     pub fn trust(&self) -> &[Trust] {
         &self.trust
@@ -272,6 +301,12 @@ impl fmt::Display for Certificate {
             "    all of them together are ({}, {delta:e})-differentially private",
             format_epsilon(self.epsilon_central)
         )?;
+        if self.covers_presence() {
+            writeln!(
+                f,
+                "    (about what a person reports, and about whether and in which rounds they do)"
+            )?;
+        }
         if k > 1 {
             let same = format_epsilon(self.epsilon_central_same_batch);
             writeln!(

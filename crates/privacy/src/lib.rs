@@ -18,4 +18,4 @@ pub mod renyi;
 pub use bound::{Bound, BoundName};
 pub use certificate::{Certificate, RoundCertificate, Trust, certify};
 pub use error::PrivacyError;
-pub use numeric::format_epsilon;
+pub use numeric::{format_delta, format_epsilon};

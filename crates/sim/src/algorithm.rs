@@ -18,6 +18,12 @@ pub struct Progress {
     pub batches: u64,
     /// Models published.
     pub models: u64,
+    /// Reports in released batches; 0 where none are sent.
+    pub reports: u64,
+    /// Pads in released batches, where they close by time.
+    pub pads: u64,
+    /// Reports beyond the capacity of their round, which were dropped, where rounds close by time.
+    pub surplus: u64,
 }
 
 /// Chooses for one person after the other, and learns.
@@ -32,6 +38,13 @@ pub trait Algorithm {
     /// Learns the reward of the choice. Whoever implements this hands the raw values to whom its
     /// trust model names, and to nobody else.
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError>;
+
+    /// Time goes on to `now`, in milliseconds since the first round opens: whatever closes until
+    /// then is closed. Called before everything else that happens at that time, if there is a
+    /// clock.
+    fn wait_until(&mut self, _now: u64) -> Result<(), SimulationError> {
+        Ok(())
+    }
 
     /// How far it has come.
     fn progress(&self) -> Progress;
@@ -52,6 +65,10 @@ impl<T: Algorithm + ?Sized> Algorithm for Box<T> {
 
     fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
         (**self).learn(context, reward)
+    }
+
+    fn wait_until(&mut self, now: u64) -> Result<(), SimulationError> {
+        (**self).wait_until(now)
     }
 
     fn progress(&self) -> Progress {

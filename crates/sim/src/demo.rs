@@ -26,7 +26,7 @@ pub struct DemoConfig {
         arg(long, default_value_t = 200_000, allow_negative_numbers = true)
     )]
     pub users: u32,
-    /// Reports in a batch: what the shuffler sums up before anything leaves it.
+    /// People in a round, whose reports the shuffler sums up before anything leaves it.
     #[cfg_attr(feature = "clap", arg(long, default_value_t = 1000))]
     pub batch_size: u32,
     /// Probability that a bit is kept and not replaced by a fair coin (c = 1 - p): less is more
@@ -69,25 +69,45 @@ pub enum DemoError {
 }
 
 impl DemoConfig {
-    /// The task of the demo: batches of one size, for everyone who fills one.
+    /// The task of the demo in one process: batches of one size, for everyone who fills one.
     pub fn task(&self) -> Result<Arc<TaskConfig>, DemoError> {
+        let rounds = self.rounds()?;
+        self.task_with(Closes::Count { grace: 0 }, rounds, self.batch_size, None)
+    }
+
+    /// The task of the demo over HTTP: rounds that close by time, from `opens` on (milliseconds
+    /// since 1970), with room for twice the people that come in one. There are more rounds than
+    /// needed: a slow machine gets fewer people into each.
+    pub fn timed_task(&self, opens: u64, window: u32) -> Result<Arc<TaskConfig>, DemoError> {
+        let rounds = self.rounds()?.saturating_mul(20).saturating_add(1000);
+        let capacity = self.batch_size.saturating_mul(2);
+        self.task_with(Closes::Time { opens }, rounds, capacity, Some(window))
+    }
+
+    /// How many batches the people fill.
+    fn rounds(&self) -> Result<u32, DemoError> {
         let size = self.batch_size;
         let rounds = self.users.checked_div(size).unwrap_or(0);
         if size > 0 && rounds == 0 {
             return Err(DemoError::Users { users: self.users, size });
         }
+        Ok(rounds.max(1))
+    }
+
+    fn task_with(
+        &self,
+        closes: Closes,
+        rounds: u32,
+        size: u32,
+        window: Option<u32>,
+    ) -> Result<Arc<TaskConfig>, DemoError> {
         let flip = FlipProbability::from_keep(self.keep).map_err(|_| DemoError::Keep(self.keep))?;
         let mechanism = MechanismConfig {
             dimension: self.dimension,
             context_bound: 1.0,
-            schedule: vec![Stage {
-                rounds: rounds.max(1),
-                size,
-                window: None,
-                law: Law { bits: self.bits, flip },
-            }],
             layout: Layout::Shared,
-            closes: Closes::Count { grace: 0 },
+            schedule: vec![Stage { rounds, size, window, law: Law { bits: self.bits, flip } }],
+            closes,
             central_delta: 1e-6,
             participations: 1,
             honest_fraction: 1.0,

@@ -82,6 +82,18 @@ pub enum EnvironmentError {
     /// Nobody comes.
     #[error("horizon is {0}, must be at least 1")]
     Horizon(u64),
+    /// `per_day` is no rate.
+    #[error("per_day is {0}, must be above 0 and at most 1000000000")]
+    PerDay(f64),
+    /// `swing` would make a rate negative.
+    #[error("swing is {0}, must be from 0 to 1")]
+    Swing(f64),
+    /// `reward_window` is out of range.
+    #[error("reward_window is {0}, must be from 0 to 2678400 (seconds)")]
+    RewardWindow(f64),
+    /// A probability of drop-outs is none.
+    #[error("drop.{0} is {1}, must be from 0 to 1")]
+    Drop(&'static str, f64),
     /// The data has another dimension than the task.
     #[error("dimension is {found}, but the data gives {expected}")]
     DataDimension {

@@ -16,6 +16,7 @@ mod environment;
 mod seeded;
 mod simulation;
 pub mod statistics;
+mod visits;
 
 pub use algorithm::{Algorithm, Choice, Progress};
 pub use environment::{
@@ -26,7 +27,8 @@ pub use environment::{
 #[cfg(feature = "simulation")]
 pub use seeded::{
     Aggregator, BinomialAggregator, Bulk, Devices, Factorized, GaussianAggregator, GaussianNoise,
-    Guarantee, LinUcb, Oracle, Path, PrefixNoise, PrefixServer, Random, Release, Sblb, Tree,
-    Trusted, TrustedServer, Untrusted,
+    Guarantee, LinUcb, Oracle, Path, PrefixNoise, PrefixServer, Random, Release, Rounds, Sblb,
+    Tree, Trusted, TrustedServer, Untrusted,
 };
 pub use simulation::{Simulation, SimulationError, Summary};
+pub use visits::{Arrivals, ArrivalsConfig, Clock, DropCoins, DropConfig, Drops};

@@ -11,6 +11,7 @@ mod factorized;
 mod guarantee;
 mod linucb;
 mod prefix;
+mod rounds;
 mod sblb;
 mod tree;
 mod trusted;
@@ -22,24 +23,20 @@ pub use factorized::Factorized;
 pub use guarantee::Guarantee;
 pub use linucb::LinUcb;
 pub use prefix::{PrefixNoise, PrefixServer};
-pub use sblb::{Devices, Path, Sblb};
+pub use rounds::{Devices, Path, Rounds};
+pub use sblb::Sblb;
 pub use tree::Tree;
 pub use trusted::{Trusted, TrustedServer};
 pub use untrusted::Untrusted;
 
 use incrowd_device::Chooser;
 use incrowd_protocol::{Model, Selection};
-use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
-use crate::{Algorithm, Choice, Progress, SimulationError, environment::draw::index};
-
-/// A generator of its own for each purpose of a run. The environment may have the same seed, so it
-/// has stream 0 for itself.
-pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(number);
-    rng
-}
+use crate::{
+    Algorithm, Choice, Progress, SimulationError,
+    environment::draw::{index, stream},
+};
 
 /// The device's side of a baseline: the same choice as in the product.
 pub(crate) struct Player {

@@ -1,10 +1,12 @@
 use incrowd_bandit::BanditError;
 use incrowd_device::DeviceError;
-use incrowd_shuffler::Refusal;
+use incrowd_shuffler::{CloseError, Refusal};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Algorithm, Choice, Environment, Person};
+use crate::{
+    Algorithm, Arrivals, Choice, DropCoins, Drops, Environment, Person, Progress, visits::Visits,
+};
 
 /// People in a row that the data knows no answer for, before it is given up.
 const MOST_MISSES: u64 = 100_000_000;
@@ -27,6 +29,12 @@ pub enum SimulationError {
     /// The shuffler refused.
     #[error(transparent)]
     Shuffler(#[from] Refusal),
+    /// The batch could not be closed.
+    #[error(transparent)]
+    Close(#[from] CloseError),
+    /// Rounds close by time, and there is no clock.
+    #[error("rounds close by time: the simulation needs arrivals, which move the clock")]
+    NoClock,
     /// The bandit refused.
     #[error(transparent)]
     Bandit(#[from] BanditError),
@@ -66,6 +74,21 @@ pub struct Summary {
     pub reward_best: f64,
     /// Expected reward lost against the best choice, where it is known.
     pub regret: f64,
+    /// People whose report was never sent.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Sum of the rewards of all other people.
+    #[serde(default)]
+    pub reward_sent: f64,
+    /// Reports in released batches; 0 where none are sent.
+    #[serde(default)]
+    pub reports: u64,
+    /// Pads in released batches.
+    #[serde(default)]
+    pub pads: u64,
+    /// Reports beyond the capacity of their round.
+    #[serde(default)]
+    pub surplus: u64,
 }
 
 impl Summary {
@@ -86,6 +109,8 @@ pub struct Simulation<E, A> {
     algorithm: A,
     person: Person,
     summary: Summary,
+    visits: Option<Visits>,
+    drops: Option<DropCoins>,
 }
 
 impl<E: Environment, A: Algorithm> Simulation<E, A> {
@@ -96,7 +121,20 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
             return Err(SimulationError::Dimension { found, needed });
         }
         let (person, summary) = (Person::default(), Summary::default());
-        Ok(Self { environment, algorithm, person, summary })
+        Ok(Self { environment, algorithm, person, summary, visits: None, drops: None })
+    }
+
+    /// People come at the times of `arrivals`, and their reports are due when it says. All times
+    /// come from `seed`.
+    #[must_use]
+    pub fn with_arrivals(self, arrivals: &Arrivals, seed: u64) -> Self {
+        Self { visits: Some(Visits::new(arrivals, seed)), ..self }
+    }
+
+    /// Some reports are never sent. All coins come from `seed`.
+    #[must_use]
+    pub fn with_drops(self, drops: &Drops, seed: u64) -> Self {
+        Self { drops: Some(drops.coins(seed)), ..self }
     }
 
     /// Expected reward lost against the best choice; none where nobody knows it.
@@ -108,7 +146,8 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
     /// How it went so far.
     pub fn summary(&self) -> Summary {
         let progress = self.algorithm.progress();
-        Summary { batches: progress.batches, models: progress.models, ..self.summary }
+        let Progress { batches, models, reports, pads, surplus } = progress;
+        Summary { batches, models, reports, pads, surplus, ..self.summary }
     }
 
     /// The algorithm, to look at it.
@@ -119,6 +158,7 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
     /// Serves this many people more.
     pub fn run(&mut self, people: u64) -> Result<(), SimulationError> {
         for _ in 0..people {
+            self.arrive()?;
             let mut misses = 0;
             while !self.serve()? {
                 misses += 1;
@@ -130,10 +170,21 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         Ok(())
     }
 
+    /// The clock goes on to the next person; what is due until then is sent.
+    fn arrive(&mut self) -> Result<(), SimulationError> {
+        let Self { algorithm, visits: Some(visits), .. } = self else { return Ok(()) };
+        let now = visits.next_arrival();
+        while let Some(report) = visits.next_due() {
+            algorithm.wait_until(report.due)?;
+            algorithm.learn(&report.context, report.reward)?;
+        }
+        algorithm.wait_until(now)
+    }
+
     /// The next person plays what the algorithm chooses; false if the data does not know what would
     /// have come of it.
     fn serve(&mut self) -> Result<bool, SimulationError> {
-        let Self { environment, algorithm, person, summary } = self;
+        let Self { environment, algorithm, person, summary, visits, drops } = self;
         environment.next_person(person);
         let d = environment.dimension();
         let chosen = match algorithm.choose(&person.arms)? {
@@ -147,7 +198,15 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         let Some(reward) = environment.reward(chosen) else {
             return Ok(false);
         };
-        algorithm.learn(&person.arms[chosen * d..(chosen + 1) * d], reward)?;
+        let context = &person.arms[chosen * d..(chosen + 1) * d];
+        if drops.as_mut().is_some_and(|drops| drops.drops(reward)) {
+            summary.dropped += 1;
+        } else {
+            summary.reward_sent += reward;
+            if !visits.as_mut().is_some_and(|visits| visits.keep(context, reward)) {
+                algorithm.learn(context, reward)?;
+            }
+        }
         summary.users += 1;
         summary.reward += reward;
         if !person.means.is_empty() {

@@ -1,7 +1,7 @@
 //! Believing what the servers say: each document is checked against the pinned task.
 
 use incrowd_envelope::{Document, Signed};
-use incrowd_protocol::{Model, ModelParts, Round, RoundNotice, Task, TaskId, TaskNotice};
+use incrowd_protocol::{Model, ModelParts, RoundNotice, Task, TaskId, TaskNotice};
 use serde::Deserialize;
 
 use crate::TransportError;
@@ -27,10 +27,12 @@ pub fn notice(signed: &Signed, pinned: &TaskId) -> Result<TaskNotice, TransportE
     Ok(notice)
 }
 
-/// The current round, none when the task is over. Whether it is newer is for the caller.
-pub fn round(signed: &Signed, task: &Task) -> Result<Option<Round>, TransportError> {
+/// The notice of the current round. Whether it is newer is for the caller.
+pub fn round(signed: &Signed, task: &Task) -> Result<RoundNotice, TransportError> {
     signed.verify(&task.keys().shuffler, Document::Round, &task.id())?;
-    Ok(parse::<RoundNotice>(signed, "round")?.check(task.id(), task.mechanism())?)
+    let notice: RoundNotice = parse(signed, "round")?;
+    notice.check(task.id(), task.mechanism())?;
+    Ok(notice)
 }
 
 /// A model of the task: signed by its bandit, valid, and of its mechanism and dimension. Whether it

@@ -139,8 +139,13 @@ impl Answer {
         if (200..300).contains(&self.status) {
             return Ok(self);
         }
+        Err(self.refusal())
+    }
+
+    /// The answer as an error: it is not the one that was asked for.
+    pub(crate) fn refusal(&self) -> TransportError {
         let (status, problem, retry_after) = (self.status, self.problem(), self.retry_after());
-        Err(TransportError::Refused { status, problem, retry_after })
+        TransportError::Refused { status, problem, retry_after }
     }
 
     /// The signed document that it is, not verified yet.

@@ -5,7 +5,8 @@ use std::{
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_protocol::{
-    BulkAnswer, Mechanism, MediaType, ReleaseHash, ReportId, Round, Task, TaskId, TaskNotice, paths,
+    BulkAnswer, Mechanism, MediaType, ReleaseHash, ReportId, Round, RoundNotice, Task, TaskId,
+    TaskNotice, paths,
 };
 use reqwest::Method;
 
@@ -13,6 +14,8 @@ use crate::{Address, Answer, Http, Request, TransportError, Trust, documents, re
 
 /// A schedule has thousands of stages at most.
 const LONGEST_NOTICE: usize = 4 << 20;
+/// The status of an upload that is durably decided.
+const ACKNOWLEDGED: u16 = 204;
 /// 4096 refused reports with their problems.
 const LONGEST_BULK_ANSWER: usize = 4 << 20;
 
@@ -84,14 +87,20 @@ impl ShufflerApi {
         Ok(())
     }
 
-    /// The current round, checked; none when the task is over. Whether it is before one that was
-    /// seen is for the caller.
-    pub async fn round(&self, task: &Task) -> Result<Option<Round>, TransportError> {
+    /// The notice of the current round, checked. Whether it is before one that was seen is for the
+    /// caller.
+    pub async fn round_notice(&self, task: &Task) -> Result<RoundNotice, TransportError> {
         let answer = self.send(Request::get(paths::round(&task.id()))).await?;
         documents::round(&answer.signed("round")?, task)
     }
 
-    /// Uploads a report; it is durable when this returns.
+    /// The current round of that notice; none when the task is over, or has not begun.
+    pub async fn round(&self, task: &Task) -> Result<Option<Round>, TransportError> {
+        Ok(self.round_notice(task).await?.round)
+    }
+
+    /// Uploads a report; what becomes of it is durable when this returns. Only the shuffler's own
+    /// status of success counts: a portal or proxy that answers 200 has taken nothing.
     pub async fn put(
         &self,
         task: &TaskId,
@@ -101,7 +110,8 @@ impl ShufflerApi {
     ) -> Result<(), TransportError> {
         let request = Request::new(Method::PUT, paths::report(task, id));
         let request = self.with_token(request)?.body(MediaType::report(sealed), body);
-        self.send(request).await?.success().map(|_| ())
+        let answer = self.send(request).await?;
+        if answer.status == ACKNOWLEDGED { Ok(()) } else { Err(answer.refusal()) }
     }
 
     /// Uploads many reports, each with its length in front; those that count are durable when this

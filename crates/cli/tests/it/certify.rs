@@ -26,6 +26,17 @@ fn number(value: &Value, field: &str) -> f64 {
 
 const EXAMPLE: &str = "--dimension 5 --bits 1 --keep 0.5 --batch-size 300 --delta 1e-6";
 
+const CURVE: &str = "     epsilon      delta
+      0.0000    6.86e-2
+      0.1774    1.48e-2
+      0.3548    1.47e-3
+      0.5322    6.13e-5
+      0.7096    1.00e-6
+      0.8870    6.63e-9
+      1.0643   1.55e-11
+      1.4191   1.01e-13
+";
+
 #[test]
 fn the_contract() {
     let value = json(EXAMPLE);
@@ -93,6 +104,30 @@ fn people_get_words() {
         text.contains("(a) whoever reads the wire") && text.contains("This holds if"),
         "{text}"
     );
+}
+
+/// delta falls with epsilon, is the certified one at the certified epsilon, and the text has the
+/// numbers of the JSON, rounded up.
+#[test]
+fn a_curve_is_printed_as_a_table_and_as_json() {
+    let arguments = "--dimension 5 --bits 64 --keep 0.3 --batch-size 1000 --curve";
+    let value = json(arguments);
+    let points: Vec<(f64, f64)> = value["curve"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| (number(point, "epsilon"), number(point, "delta")))
+        .collect();
+    assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1));
+    assert_eq!(value["epsilon_central_bound"], "gaussian");
+    let certified = number(&value, "epsilon_central");
+    let at = points.iter().find(|point| (point.0 - certified).abs() < 1e-12).unwrap();
+    assert!(at.1 <= 1e-6 && at.1 > 0.99e-6, "{at:?}");
+    assert!(points[0].1 > 0.01 && points[7].1 < 1e-12);
+    let output = incrowd(&[&["certify"], &arguments.split(' ').collect::<Vec<_>>()[..]].concat());
+    let text = text(&output.stdout);
+    let table = text.split_once("at other epsilons\n").unwrap().1;
+    assert_eq!(table, CURVE, "{text}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use incrowd_protocol::TaskConfig;
+use incrowd_protocol::{Closes, TaskConfig};
 use serde_json::Value;
 
 fn incrowd(command: &str) -> Output {
@@ -61,9 +61,9 @@ fn the_contract() {
 }
 
 #[test]
-fn a_whole_text() {
+fn a_whole_text_by_count() {
     let output = incrowd(
-        "plan --dimension 5 --users-per-day 10000 --days 10 --central-epsilon 1 --batch-size 400",
+        "plan --dimension 5 --users-per-day 10000 --days 10 --central-epsilon 1 --batch-size 400 --closes count",
     );
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let text = text(&output.stdout);
@@ -86,7 +86,99 @@ reports too late              4.6%  (at most)
         rest.contains("\nNotes\n  - the local epsilon was capped at the default of 8;"),
         "{rest}"
     );
+    assert!(rest.contains("protect what a person reports, not whether or when"));
     assert!(rest.contains("\nThis holds if\n"));
+}
+
+/// Everything but the certificate, which has its own tests.
+#[test]
+fn a_whole_text_by_time() {
+    let arguments = "plan --dimension 5 --users-per-day 10000 --days 10 --central-epsilon 1 \
+                     --local-epsilon unlimited --batches fixed --opens 2027-01-15T08:00:00Z";
+    let output = incrowd(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let whole = text(&output.stdout);
+    let (plan, certificate) = whole.split_once("\nCertificate for mechanism ").unwrap();
+    let expected = "\
+Plan for 100000 people in 10 d, 5 features
+Round 1 opens Friday 15 January 2027, 08:00:00 UTC
+
+  rounds        window  expected  capacity  bits  flip probability  local epsilon  central epsilon
+     122    1 h 58 min       820      1857   255          0.714384       588.9538           0.9999
+
+bytes in a report               49
+predicted regret               577  (1.6% of random choices; a rank, not a promise)
+  random choices             36488
+pads                         55.9%  (room for 2 times the mean rate)
+surplus, lost                6e-7%  (at most, all the time at that rate; any in a round: chance 1e-6)
+under way, lost              0.14%  (at most, when their round closes)
+decision to model       at most 2 h 58 min
+
+The price of each choice (searched, not certified)
+                                    batches  bits      local  central    regret    random
+  central epsilon 0.5                  3060   127   280.4139   0.5000       984     36488
+  central epsilon 2                     954   511  1132.4190   2.0000       349     36488
+  half the people                      1458   255   523.3475   1.0000       534     18244
+  twice the people                     1857   255   588.9538   1.0000       616     72976
+  growing batches               1137..91887   511  4772.0549   1.0000       462     36488
+  equal windows twice as long          3585   255   808.5066   1.0000       748     36488
+  no room for peaks (peak 1)            975   255   429.4547   1.0000       577     36488
+  1 bit per coordinate                 3060     1    12.7107   1.0000      3793     36488
+
+Notes
+  - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches
+  - the local epsilon of 589 is no protection; everything rests on the shuffler
+";
+    assert_eq!(plan, expected);
+    assert!(certificate.contains("(0.9999, 1e-6)-differentially private"));
+    assert_eq!(text(&incrowd(arguments).stdout), whole, "the same every time");
+}
+
+#[test]
+fn a_plan_by_time_has_the_same_numbers_in_json_and_file() {
+    let path = scratch("timed.toml");
+    let value = json(&format!(
+        "--dimension 3 --users-per-day 4800 --days 5 --local-epsilon 4 --batch-size 200 --peak 1.5 --upload-seconds 36 --opens 2027-01-15T08:00:00Z --task-file {}",
+        path.display()
+    ));
+    let table = &value["timetable"];
+    assert_eq!(value["closes"], "time");
+    assert_eq!(table["opens"], 1_800_000_000_000_u64);
+    assert_eq!(table["closes"], 1_800_000_000_000_u64 + 5 * 86_400_000);
+    // 200 an hour are expected, 300 at the peak.
+    let stage = &table["stages"][0];
+    assert_eq!((&stage["rounds"], &stage["window"]), (&120.into(), &3_600_000.into()));
+    assert!((number(stage, "expected") - 200.0).abs() < 1e-9);
+    let capacity = number(stage, "capacity");
+    assert!(capacity > 300.0 + 4.75 * 300f64.sqrt(), "{capacity}");
+    assert_eq!(value["schedule"][0]["size"], stage["capacity"]);
+    assert!((number(table, "padding_share") - (1.0 - 200.0 / capacity)).abs() < 1e-9);
+    assert!((number(table, "in_flight_share") - 0.01).abs() < 1e-12);
+    assert!((number(&value, "lost_share") - 0.01).abs() < 1e-6);
+    assert_eq!(value["smallest_batch_fill_days"], Value::Null);
+    let file = fs::read_to_string(&path).unwrap();
+    let words = "\nopens = \"1800000000000\" # Friday 15 January 2027, 08:00:00 UTC\n";
+    assert!(file.contains(words), "{file}");
+    let task: TaskConfig = toml::from_str(&file).unwrap();
+    assert_eq!(task.mechanism().closes(), Closes::Time { opens: 1_800_000_000_000 });
+    assert_eq!(value["certificate"]["mechanism"], task.mechanism().hash().to_string());
+
+    // Public keys of RFC 8032's tests.
+    let keys = "--shuffler-key d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a --bandit-key 3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+    let task = incrowd(&format!("task new --plan {} {keys}", path.display()));
+    assert_eq!(task.status.code(), Some(0), "{}", text(&task.stderr));
+    assert!(text(&task.stdout).contains(words));
+    fs::write(&path, &task.stdout).unwrap();
+    let shown = text(&incrowd(&format!("task show {}", path.display())).stdout);
+    let expected = format!(
+        "
+rounds   close by time
+opens    Friday 15 January 2027, 08:00:00 UTC
+ends     Wednesday 20 January 2027, 08:00:00 UTC
+         120 rounds of 1 h, each filled up to {capacity} reports
+"
+    );
+    assert!(shown.contains(&expected), "{shown}");
 }
 
 #[test]
@@ -165,6 +257,24 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
             "--dimension 5 --users-per-day 10 --days 100 --latency-days 2",
             "allows at most 20 reports in a batch",
         ),
+        (
+            "--dimension 5 --users-per-day 1000 --days 10 --grace 1",
+            "grace is 1, must be left out where rounds close by time",
+        ),
+        (
+            "--dimension 5 --users-per-day 1000 --days 10 --opens tomorrow",
+            "must be 'now' or a time like 2027-01-15T08:00:00Z",
+        ),
+        (
+            "--dimension 5 --users-per-day 1000 --days 10 --peak 0.5",
+            "peak is 0.5, must be at least 1",
+        ),
+        ("--dimension 5 --horizon 1000 --opens now", "opens is given, but batches close by count"),
+        (
+            "--dimension 5 --horizon 1000 --closes time",
+            "rounds that close by time need the number of users per day",
+        ),
+        ("--dimension 5 --horizon 1000 --bits 4096", "bits is 4096, must be from 1 to 4095"),
         (
             "--dimension 5 --horizon 100000 --central-epsilon 1 --preset paper-regret",
             "Cor. 2 does not hold here",

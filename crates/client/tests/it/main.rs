@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, linked once.
 
+mod closing;
 mod common;
 mod ranking;
 mod relay;

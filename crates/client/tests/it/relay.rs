@@ -3,9 +3,10 @@
 use std::{
     io::Cursor,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use crate::common::{ACTIONS, Server, Shape, serve};
+use crate::common::{ACTIONS, Frozen, Server, Shape, serve, settle, until};
 use axum::{
     Router,
     body::Bytes,
@@ -21,6 +22,7 @@ use ohttp::{
     KeyConfig, SymmetricSuite,
     hpke::{Aead, Kdf, Kem},
 };
+use tokio::time::advance;
 
 /// A relay with the gateway behind it in one: what came in, the keys it hands out, and where it
 /// sends what it opens.
@@ -106,6 +108,38 @@ async fn r19_a_report_goes_through_the_relay_unread() {
     let seen = &relay.lock().unwrap().seen;
     assert_eq!(seen.len(), 3, "notice, round and report");
     assert!(!seen.iter().any(|body| body.windows(16).any(|window| window == id)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r34_a_gateway_whose_keys_change_does_not_lose_a_report() {
+    let _frozen = Frozen::new();
+    for shape in [Shape::default(), Shape { window: Some(3600), ..Shape::default() }] {
+        let server = Server::start(shape).await;
+        let (url, relay) = start(&server).await;
+        let client = server.client().relay(url).connect().await.unwrap();
+        // The report cannot be stored at first; then the gateway has other keys, and a relay that
+        // hands out the old ones for a while.
+        server.world().failures = [(503, None)].into();
+        let _ = client.rank_features(&ACTIONS).unwrap();
+        until("an attempt", || server.arrivals().len() == 1).await;
+        let (gateway, keys) = gateway();
+        relay.lock().unwrap().gateway = gateway.clone();
+        server.world().gateway = Some((gateway, keys.clone()));
+        for step in 0..2000 {
+            if step == 10 {
+                relay.lock().unwrap().keys.clone_from(&keys);
+            }
+            if client.status().uploads == 0 {
+                break;
+            }
+            settle(2).await;
+            advance(Duration::from_secs(5)).await;
+        }
+        let arrivals = server.arrivals();
+        assert_eq!(client.status().reports_sent, 1, "{:?}", client.status());
+        assert!(arrivals.iter().all(|arrival| arrival.body == arrivals[0].body));
+        assert_eq!(arrivals.last().unwrap().status, 204);
+    }
 }
 
 #[tokio::test]

@@ -80,7 +80,9 @@ impl Subject {
         match outcome {
             Outcome::Released(sums) => Ok(sums.sums().to_vec()),
             Outcome::Refused(refusal) => Err(refusal.into()),
-            Outcome::Counted | Outcome::Duplicate => Err(AuditError::NotReleased(self.round.size)),
+            Outcome::Counted | Outcome::Surplus | Outcome::Duplicate => {
+                Err(AuditError::NotReleased(self.round.size))
+            }
         }
     }
 }

@@ -209,6 +209,8 @@ fn from_flags(arguments: &Arguments) -> ExperimentConfig {
         seed: 1,
         tuning: arguments.tune.then(Tuning::default),
         against: arguments.against.clone(),
+        arrivals: None,
+        drop: None,
     }
 }
 
@@ -356,12 +358,17 @@ fn line(row: &SummaryRow, width: usize) -> String {
         let upper = ratio.upper.map_or(String::new(), |upper| format!(" (at most {upper:.3})"));
         format!("   {:.3} of {}{upper}", ratio.ratio, ratio.against)
     });
+    let percent = |name: &str, share: Option<f64>| {
+        share.map_or(String::new(), |share| format!("   {name} {:.2}%", 100.0 * share))
+    };
+    let sent = [("pads", row.padding), ("surplus", row.surplus), ("dropped", row.dropped)];
+    let sent: String = sent.into_iter().map(|(name, share)| percent(name, share)).collect();
     let regret = match row.regret_mean {
         Some(regret) => format!("{regret:.1}"),
         None => format!("{:.4}", row.reward_mean),
     };
     format!(
-        "  {:<width$} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}",
+        "  {:<width$} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}{sent}",
         label(row),
         number(row.regret_stderr, 1),
         share.map_or("-".into(), |share| format!("{share:.2}%")),

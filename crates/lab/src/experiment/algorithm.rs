@@ -123,6 +123,24 @@ pub enum Accounting {
     Paper,
 }
 
+/// What closes the batches of sblb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClosedBy {
+    /// Their last report.
+    #[default]
+    Count,
+    /// The clock of the experiment's arrivals.
+    Time,
+}
+
+impl ClosedBy {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_count(&self) -> bool {
+        *self == Self::Count
+    }
+}
+
 /// How the confidence width is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -165,6 +183,9 @@ pub struct AlgorithmConfig {
     /// How the confidence width of sblb is computed.
     #[serde(default)]
     pub width: WidthMode,
+    /// What closes the batches of sblb.
+    #[serde(default, skip_serializing_if = "ClosedBy::is_count")]
+    pub closes: ClosedBy,
 }
 
 impl AlgorithmConfig {
@@ -182,6 +203,7 @@ impl AlgorithmConfig {
             accounting: Accounting::Certified,
             preset: None,
             width: WidthMode::Calibrated,
+            closes: ClosedBy::Count,
         }
     }
 
@@ -257,6 +279,11 @@ impl AlgorithmConfig {
             ("accounting", self.accounting == Accounting::Paper, printed),
             ("preset", self.preset.is_some(), name == Name::Sblb || name == Name::SblbFixed),
             ("width", self.width != WidthMode::Calibrated, sblb),
+            (
+                "closes",
+                self.closes == ClosedBy::Time,
+                sblb && !by_proposition_1 && self.preset.is_none(),
+            ),
         ];
         match options.into_iter().find(|&(_, given, used)| given && !used) {
             Some((option, ..)) => {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
-use incrowd_sim::{Environment, Simulation, Summary};
+use incrowd_sim::{ArrivalsConfig, DropConfig, Environment, Simulation, Summary};
 
 /// To be raised when the same cell gives another result than before: then nothing old is taken for
 /// new.
@@ -49,6 +49,10 @@ pub(super) struct Cell<'a> {
     delta: f64,
     pub exploration: Option<f64>,
     pub seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrivals: Option<ArrivalsConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drop: Option<DropConfig>,
 }
 
 impl<'a> Cell<'a> {
@@ -77,6 +81,8 @@ impl<'a> Cell<'a> {
             delta: experiment.config().delta,
             exploration,
             seed,
+            arrivals: experiment.config().arrivals,
+            drop: experiment.config().drop,
         }
     }
 
@@ -125,6 +131,7 @@ fn path(directory: &Path, key: &str) -> PathBuf {
 pub(super) fn run(
     prepared: &Prepared,
     environment: Box<dyn Environment + Send>,
+    experiment: &Experiment,
     label: &str,
     cell: &Cell,
     advance: &(dyn Fn(u64) + Sync),
@@ -136,6 +143,12 @@ pub(super) fn run(
         .start(cell.exploration, seed)
         .map_err(|error| ExperimentError::Protocol { algorithm: label.into(), error })?;
     let mut simulation = Simulation::new(environment, algorithm).map_err(failed)?;
+    if let Some(arrivals) = experiment.arrivals() {
+        simulation = simulation.with_arrivals(arrivals, seed);
+    }
+    if let Some(drops) = experiment.drops() {
+        simulation = simulation.with_drops(drops, seed);
+    }
     let mut curve = Vec::with_capacity(POINTS as usize);
     for point in checkpoints(cell.setting.horizon) {
         while simulation.summary().users < point {

@@ -5,9 +5,10 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, ExperimentError, Setting, algorithm::names_or_tables, range::check as range,
+    AlgorithmConfig, ClosedBy, ExperimentError, Setting, algorithm::names_or_tables,
+    range::check as range,
 };
-use incrowd_sim::{EnvironmentConfig, Source};
+use incrowd_sim::{Arrivals, ArrivalsConfig, DropConfig, Drops, EnvironmentConfig, Source};
 
 /// How exploration is tuned: the best mean regret over seeds that no result uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +76,10 @@ pub struct ExperimentConfig {
     pub tuning: Option<Tuning>,
     /// Label of an algorithm whose regret the others' is divided by.
     pub against: Option<String>,
+    /// When people come; without it there is no clock.
+    pub arrivals: Option<ArrivalsConfig>,
+    /// Reports that are never sent; without it all are.
+    pub drop: Option<DropConfig>,
 }
 
 fn untitled() -> String {
@@ -132,6 +137,11 @@ impl ExperimentConfig {
         let mut labels = HashSet::new();
         for algorithm in &self.algorithms {
             algorithm.check()?;
+            if algorithm.closes == ClosedBy::Time && self.arrivals.is_none() {
+                let algorithm = algorithm.label().into();
+                let needs = "arrivals: its rounds close by time";
+                return Err(ExperimentError::Needs { algorithm, needs });
+            }
             if !labels.insert(algorithm.label()) {
                 return Err(ExperimentError::Label(algorithm.label().into()));
             }
@@ -189,7 +199,9 @@ impl ExperimentConfig {
         {
             return Err(ExperimentError::BeyondLog { horizon, pass });
         }
-        Ok(Experiment { config: self, source })
+        let arrivals = self.arrivals.map(ArrivalsConfig::check).transpose()?;
+        let drops = self.drop.map(DropConfig::check).transpose()?;
+        Ok(Experiment { config: self, source, arrivals, drops })
     }
 }
 
@@ -198,6 +210,8 @@ impl ExperimentConfig {
 pub struct Experiment {
     config: ExperimentConfig,
     source: Source,
+    arrivals: Option<Arrivals>,
+    drops: Option<Drops>,
 }
 
 impl Experiment {
@@ -209,6 +223,16 @@ impl Experiment {
     /// Where people come from.
     pub fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// When people come, if there is a clock.
+    pub fn arrivals(&self) -> Option<&Arrivals> {
+        self.arrivals.as_ref()
+    }
+
+    /// Whose reports are never sent.
+    pub fn drops(&self) -> Option<&Drops> {
+        self.drops.as_ref()
     }
 
     /// Every combination of the grids, in order.

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Accounting, AlgorithmConfig, AlgorithmName, ExperimentError, Setting, WidthMode,
+    Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, ExperimentError, Setting, WidthMode,
     baseline::start_baseline, config::local_limit,
 };
 use incrowd_sim::{
-    Algorithm, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
+    Algorithm, Arrivals, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
     baseline::{Baseline, BaselineError},
 };
 
@@ -53,16 +53,18 @@ pub(super) struct Preparation<'a> {
     pub algorithm: &'a AlgorithmConfig,
     pub setting: &'a Setting,
     pub delta: f64,
+    pub arrivals: Option<&'a Arrivals>,
 }
 
 impl Prepared {
-    /// Plans and certifies.
+    /// Plans and certifies. Rounds that close by time need arrivals.
     pub fn new(
         algorithm: &AlgorithmConfig,
         setting: &Setting,
         delta: f64,
+        arrivals: Option<&Arrivals>,
     ) -> Result<Self, ExperimentError> {
-        Preparation { algorithm, setting, delta }.prepare()
+        Preparation { algorithm, setting, delta, arrivals }.prepare()
     }
 
     /// What it promises.
@@ -231,11 +233,18 @@ impl Preparation<'_> {
         let failed = |error| self.plan(error);
         let planned = plan(&request.check().map_err(failed)?).map_err(failed)?;
         let task = planned.task();
-        let smallest_batch = task.mechanism().schedule().smallest_batch();
+        let mechanism = match (algorithm.closes, self.arrivals) {
+            (ClosedBy::Count, _) => task.mechanism().clone(),
+            (ClosedBy::Time, None) => return Err(self.needs("arrivals")),
+            (ClosedBy::Time, Some(arrivals)) => {
+                self.by_time(task.mechanism(), arrivals.config().per_day, limit.cap())?
+            }
+        };
+        let smallest_batch = mechanism.schedule().smallest_batch();
         let policy =
             PolicyConfig { selection: self.selection(), smallest_batch, ..PolicyConfig::default() };
         let policy = policy.check().map_err(|error| self.protocol(error))?;
-        let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
+        let task = TaskConfig::new(mechanism, *task.learner(), policy)
             .map_err(|error| self.protocol(error))?;
         Ok((task, planned.paper))
     }

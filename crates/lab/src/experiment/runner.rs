@@ -10,7 +10,8 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    AlgorithmConfig, CellResult, Experiment, ExperimentError, Prepared, Row, Setting, SummaryRow,
+    AlgorithmConfig, CellResult, ClosedBy, Experiment, ExperimentError, Prepared, Row, Setting,
+    SummaryRow,
     cell::{self, Cell},
     manifest,
     plans::Plans,
@@ -241,7 +242,8 @@ impl Runner<'_> {
                 let Setting { dimension, horizon, .. } = *line.setting;
                 let people = self.experiment.source().people(dimension, horizon, cell.seed)?;
                 let prepared = self.prepared(line);
-                let result = cell::run(prepared, people, line.algorithm.label(), &cell, &advance)?;
+                let (experiment, label) = (self.experiment, line.algorithm.label());
+                let result = cell::run(prepared, people, experiment, label, &cell, &advance)?;
                 cell::save(self.directory, &key, &result)?;
                 Ok((key, result))
             })
@@ -277,10 +279,11 @@ impl Runner<'_> {
         }
         let planned = missing.len();
         let delta = self.experiment.config().delta;
+        let arrivals = self.experiment.arrivals();
         let fresh = missing.into_par_iter().map(|(key, (preparation, line))| {
             let name = name(line);
             (self.report)(Event::Planning(&name));
-            let plan = Prepared::new(line.algorithm, line.setting, delta)?;
+            let plan = Prepared::new(line.algorithm, line.setting, delta, arrivals)?;
             plans.save(&preparation, &plan)?;
             (self.report)(Event::Planned(&name));
             Ok((key, plan))
@@ -328,6 +331,8 @@ fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> 
     let (setting, summary) = (line.setting.clone(), &result.summary);
     let guarantee = prepared.guarantee();
     let known = |value: f64| result.knows_regret.then_some(value);
+    let sends = line.algorithm.name.name().starts_with("sblb");
+    let by_time = line.algorithm.closes == ClosedBy::Time;
     Row {
         algorithm: line.algorithm.label().into(),
         variant: line.variant.into(),
@@ -351,5 +356,10 @@ fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> 
         delta: guarantee.delta(),
         certified: guarantee.is_certified(),
         noise_std: result.noise_std,
+        reports: sends.then_some(summary.reports),
+        pads: by_time.then_some(summary.pads),
+        surplus: by_time.then_some(summary.surplus),
+        dropped: summary.dropped,
+        reward_sent: summary.reward_sent,
     }
 }

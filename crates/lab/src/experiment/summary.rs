@@ -43,6 +43,15 @@ pub struct SummaryRow {
     pub batches: f64,
     /// Mean number of models.
     pub model_versions: f64,
+    /// Mean share of pads in released batches; none where they close by count.
+    pub padding: Option<f64>,
+    /// Mean share of people whose report its round had no room for; none where batches close by
+    /// count.
+    pub surplus: Option<f64>,
+    /// Mean share of people whose report was never sent; none if nobody's.
+    pub dropped: Option<f64>,
+    /// Mean reward of the people whose report was sent; none if everyone's was.
+    pub reward_sent: Option<f64>,
     /// Regret over that of another algorithm, if one was named.
     pub ratio: Option<Ratio>,
     /// Speed of one core.
@@ -68,6 +77,7 @@ impl SummaryRow {
             |pick: fn(&Row) -> Option<f64>| rows.iter().filter_map(pick).collect::<Vec<f64>>();
         let average = |pick| mean(&numbers(pick));
         let people: u64 = rows.iter().map(|row| row.people).sum();
+        let dropped: u64 = rows.iter().map(|row| row.dropped).sum();
         Some(Self {
             algorithm: first.algorithm.clone(),
             variant: first.variant.clone(),
@@ -86,6 +96,13 @@ impl SummaryRow {
             batches: rows.iter().map(|row| row.batches).sum::<u64>() as f64 / rows.len() as f64,
             model_versions: rows.iter().map(|row| row.model_versions).sum::<u64>() as f64
                 / rows.len() as f64,
+            padding: average(Row::padding),
+            surplus: average(Row::surplus_share),
+            dropped: (dropped > 0).then(|| dropped as f64 / people as f64),
+            reward_sent: (0 < dropped && dropped < people).then(|| {
+                let sent: f64 = rows.iter().map(|row| row.reward_sent).sum();
+                sent / (people - dropped) as f64
+            }),
             ratio: None,
             rounds_per_second: people as f64 / seconds,
         })

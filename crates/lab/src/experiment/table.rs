@@ -72,6 +72,21 @@ pub struct Row {
     pub certified: bool,
     /// Standard deviation of the noise of the final sums, per coordinate.
     pub noise_std: Option<f64>,
+    /// Reports in released batches; none for baselines.
+    #[serde(default)]
+    pub reports: Option<u64>,
+    /// Pads in released batches; none where they close by count.
+    #[serde(default)]
+    pub pads: Option<u64>,
+    /// Reports beyond the capacity of their round; none where batches close by count.
+    #[serde(default)]
+    pub surplus: Option<u64>,
+    /// People whose report was never sent.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Sum of the rewards of all other people.
+    #[serde(default)]
+    pub reward_sent: f64,
 }
 
 /// One point of a run's curve.
@@ -90,6 +105,18 @@ impl Row {
     pub fn keeps_the_limit(&self) -> bool {
         let proved = self.epsilon_central_certified;
         self.central_epsilon.is_none_or(|limit| proved.is_some_and(|epsilon| epsilon <= limit))
+    }
+
+    /// Share of pads in released batches; none where they close by count.
+    pub fn padding(&self) -> Option<f64> {
+        let (pads, reports) = (self.pads? as f64, self.reports? as f64);
+        (pads + reports > 0.0).then(|| pads / (pads + reports))
+    }
+
+    /// Share of the people whose report its round had no room for; none where batches close by
+    /// count.
+    pub fn surplus_share(&self) -> Option<f64> {
+        Some(self.surplus? as f64 / self.people as f64)
     }
 
     /// The setting it was run in.

@@ -22,10 +22,10 @@ tuning = { explorations = [0.1, 0.4], runs = 1 }
 "#;
 
 /// A directory that goes away with the test.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("incrowd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
@@ -39,13 +39,13 @@ impl Drop for Scratch {
     }
 }
 
-fn experiment(text: &str, directory: &Path, threads: usize) -> Finished {
+pub fn experiment(text: &str, directory: &Path, threads: usize) -> Finished {
     let config: ExperimentConfig = toml::from_str(text).unwrap();
     let experiment = config.check(Path::new(".")).unwrap();
     run(&experiment, directory, Some(threads), "test", &|_| {}).unwrap()
 }
 
-fn files(directory: &Path) -> Vec<Vec<u8>> {
+pub fn files(directory: &Path) -> Vec<Vec<u8>> {
     ["table.csv", "curves.csv", "manifest.json"]
         .map(|name| fs::read(directory.join(name)).unwrap())
         .to_vec()

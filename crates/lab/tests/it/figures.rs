@@ -76,6 +76,11 @@ fn fake_row(fake: Fake, horizon: u64, epsilon: f64, seed: u64) -> Row {
         delta: guarantee.map(|_| 1e-6),
         certified: guarantee.is_some_and(|g| g.2),
         noise_std: guarantee.map(|_| 31.7),
+        reports: None,
+        pads: None,
+        surplus: None,
+        dropped: 0,
+        reward_sent: 0.9 * people - regret,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod audit_command;
+mod closed_apps;
 mod demo;
 mod experiment;
 mod figures;

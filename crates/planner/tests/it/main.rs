@@ -2,3 +2,4 @@
 
 mod paper;
 mod plan;
+mod time;

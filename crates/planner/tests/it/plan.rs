@@ -1,17 +1,18 @@
 //! Every plan keeps its promises; every refusal names the constraint and what would be possible.
 
 use incrowd_planner::{
-    BatchLimit, LocalLimit, Plan, PlanError, PlanRequest, Preset, Shape, plan, predicted_regret,
+    BatchLimit, ClosingRule, LocalLimit, Plan, PlanError, PlanRequest, Preset, Shape, plan,
+    predicted_regret,
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::TaskConfig;
 use proptest::prelude::*;
 
-fn planned(request: PlanRequest) -> Plan {
+pub fn planned(request: PlanRequest) -> Plan {
     plan(&request.check().unwrap()).unwrap()
 }
 
-fn refused(request: PlanRequest) -> PlanError {
+pub fn refused(request: PlanRequest) -> PlanError {
     match request.check() {
         Ok(request) => plan(&request).unwrap_err(),
         Err(error) => error,
@@ -19,7 +20,7 @@ fn refused(request: PlanRequest) -> PlanError {
 }
 
 /// Both limits hold, certified for exactly this task; everyone is in exactly one batch.
-fn keeps_its_promises(plan: &Plan) {
+pub fn keeps_its_promises(plan: &Plan) {
     let config = plan.request.config();
     let certificate = &plan.certificate;
     assert_eq!(certificate.mechanism(), plan.task().mechanism().hash());
@@ -27,10 +28,12 @@ fn keeps_its_promises(plan: &Plan) {
     assert!(certificate.epsilon_central() <= config.central_epsilon.unwrap_or(f64::INFINITY));
     assert!(certificate.epsilon_local() <= config.local_epsilon.cap().unwrap_or(f64::INFINITY));
     let schedule = plan.task().mechanism().schedule();
-    assert_eq!(schedule.horizon(), plan.request.horizon());
-    assert!(schedule.stages().iter().all(|stage| stage.size <= plan.request.largest_batch()));
+    if plan.request.closing_rule() == ClosingRule::Count {
+        assert_eq!(schedule.horizon(), plan.request.horizon());
+        assert!(schedule.stages().iter().all(|stage| stage.size <= plan.request.largest_batch()));
+    }
     assert!(plan.predicted_regret > 0.0 && plan.predicted_regret <= 1.000_001 * plan.random_regret);
-    let again = predicted_regret(plan.task()).unwrap();
+    let again = predicted_regret(plan.task(), config.users_per_day).unwrap();
     assert!((plan.predicted_regret / again - 1.0).abs() < 1e-12);
 }
 
@@ -131,7 +134,8 @@ fn time_and_lost_reports() {
         days: Some(50.0),
         latency_days: Some(0.25),
         batch_size: Some(600),
-        grace: 0,
+        closes: Some(ClosingRule::Count),
+        grace: Some(0),
         reward_window_hours: 1.5,
         ..PlanRequest::new(5, 0)
     };
@@ -141,7 +145,7 @@ fn time_and_lost_reports() {
     // 100 an hour for 1.5 hours come after the end of their round of 600.
     assert!((plan.lost_share.unwrap() - 0.25).abs() < 1e-12);
     // One round of grace is enough, except in the last round.
-    let graceful = planned(PlanRequest { grace: 1, ..request.clone() });
+    let graceful = planned(PlanRequest { grace: Some(1), ..request.clone() });
     assert!((graceful.lost_share.unwrap() - 150.0 / 120_000.0).abs() < 1e-12);
     assert_eq!(
         refused(PlanRequest { latency_days: Some(0.2), ..request.clone() }),
@@ -210,7 +214,7 @@ fn rules_are_checked_first() {
             PlanRequest { batch_size: Some(1001), ..base() },
             "batch size is 1001, must be at most the horizon of 1000",
         ),
-        (PlanRequest { bits: Some(65), ..base() }, "bits is 65, must be from 1 to 64"),
+        (PlanRequest { bits: Some(4096), ..base() }, "bits is 4096, must be from 1 to 4095"),
         (
             PlanRequest { local_epsilon: LocalLimit::Unlimited, central_epsilon: None, ..base() },
             "there is no privacy limit",

@@ -1,5 +1,5 @@
 //! One batch against two Gaussians: every release is at least as private as a Gaussian that moves
-//! by mu. Proof: `docs/privacy-proofs.md`, section 4.
+//! by mu. Proof: `docs/privacy-proofs.md`, section 9.
 //!
 //! A coin whose tilt moves by x moves every quantile of its sum, on the scale of a Gaussian, by at
 //! most theta x; the m coins of one value move by m |v - v'| together.
@@ -63,18 +63,23 @@ pub(super) enum Placed {
     Anyhow,
 }
 
-/// The best of [`SHARES`], for k batches of any of these kinds, which have the same delta and the
-/// same k.
+/// The best of [`SHARES`], by guesses, for k batches of any of these kinds, which have the same delta
+/// and the same k.
 pub(super) fn bound(settings: &[Setting], placed: Placed) -> Option<GaussianBound> {
     let delta = settings.first()?.delta.get();
     let many = settings.iter().all(|setting| coins(setting) >= MANY_COINS);
     let shares = if many { &SHARES[..1] } else { &SHARES[..] };
-    let all = shares.iter().filter_map(|&share| with_share(settings, placed, share * delta));
-    let by_epsilon = |a: &GaussianBound, b: &GaussianBound| {
-        let of = |bound: &GaussianBound| bound.epsilon(delta).unwrap_or(f64::INFINITY);
-        of(a).total_cmp(&of(b)).then(a.mu.total_cmp(&b.mu))
-    };
-    all.min_by(by_epsilon)
+    let mut best: Option<(f64, f64)> = None;
+    for share in shares {
+        let spent = share * delta;
+        let guess = if many { None } else { largest(settings, placed, spent, Others::Unanimous) };
+        let epsilon = guess.and_then(|mu| GaussianBound { mu, spent }.epsilon(delta));
+        let epsilon = epsilon.unwrap_or(f64::INFINITY);
+        if best.is_none_or(|(least, _)| epsilon < least) {
+            best = Some((epsilon, spent));
+        }
+    }
+    with_share(settings, placed, best?.1)
 }
 
 /// The bound that spends so much of a delta: the largest mu of all kinds.
@@ -83,11 +88,23 @@ pub(super) fn with_share(
     placed: Placed,
     spent: f64,
 ) -> Option<GaussianBound> {
+    let mu = largest(settings, placed, spent, Others::Worst)?;
+    Some(GaussianBound { mu, spent })
+}
+
+fn largest(settings: &[Setting], placed: Placed, spent: f64, others: Others) -> Option<f64> {
     let mut mu = 0f64;
     for setting in settings {
-        mu = mu.max(of_one(setting, placed, spent, Others::Worst)?);
+        mu = mu.max(of_one(setting, placed, spent, others)?);
     }
-    Some(GaussianBound { mu, spent })
+    Some(mu)
+}
+
+/// mu of one of k releases, all of which together spend so much of a delta.
+pub(super) fn of_one_release(setting: &Setting, spent: f64) -> Option<f64> {
+    let k = f64::from(setting.participations.get());
+    let mu = of_one(setting, Placed::Apart, spent, Others::Worst)?;
+    Some(Upper::of(mu / sqrt(k)).value())
 }
 
 /// The same with the others unanimous, which is not proved to be the worst: a guess.

@@ -1,5 +1,5 @@
 //! Central privacy of released batches: adversaries (b) and (c). Proofs: `docs/privacy-proofs.md`,
-//! sections 2 to 4.
+//! sections 2 to 4 and 9.
 //!
 //! All that leaves the shuffler is D sums. Against the worst inputs of all other people, and for
 //! the worst pair of inputs of one person, a sum is no easier to tell apart than two Gaussians at a
@@ -11,6 +11,7 @@ mod cover;
 mod curve;
 mod divergence;
 mod gaussian;
+mod profile;
 mod several;
 mod steepness;
 
@@ -194,7 +195,8 @@ pub(crate) fn prove(setting: &Setting) -> Result<(Bound, Curve), PrivacyError> {
 
 /// Whether no Renyi divergence promises to be better. The blanket loses sqrt(1 + c).
 fn is_near_limit(setting: &Setting, found: GaussianBound) -> bool {
-    let lost = if uses_all_bits(setting) { 1.0 } else { libm::sqrt(1.0 + setting.keep.get()) };
+    let lost =
+        if uses_all_bits(setting) { 1.0 } else { 1.07 * libm::sqrt(1.0 + setting.keep.get()) };
     found.mu <= gaussian::limit(setting) * (1.0 + NEAR_LIMIT) * lost
 }
 

@@ -1,5 +1,5 @@
 //! How fast one coin's tilt moves the quantiles of a sum. Proof: `docs/privacy-proofs.md`, section
-//! 4.
+//! 9.
 
 use crate::numeric::{Pmf, special::density_at_tail};
 

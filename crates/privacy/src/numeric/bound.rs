@@ -101,3 +101,16 @@ pub fn up(epsilon: f64) -> f64 {
 pub fn format_epsilon(epsilon: f64) -> String {
     format!("{:.4}", (epsilon * 1e4).ceil() / 1e4)
 }
+
+/// A delta as people see it: three digits, rounded up.
+pub fn format_delta(delta: f64) -> String {
+    let text = format!("{delta:.2e}");
+    match text.parse::<f64>() {
+        Ok(rounded) if rounded >= delta => text,
+        _ => {
+            // Half a unit of the third digit more: what was rounded down is rounded up.
+            let unit = libm::pow(10.0, libm::floor(libm::log10(delta)) - 2.0);
+            format!("{:.2e}", delta + unit / 2.0)
+        }
+    }
+}

@@ -17,6 +17,6 @@ mod tests;
 
 pub use binomial::{Binomial, binomial_at_most_upper};
 pub use bisect::{Ends, bisect, geometric, halvings, relative, try_bisect, whole};
-pub use bound::{Lower, Upper, format_epsilon, up};
+pub use bound::{Lower, Upper, format_delta, format_epsilon, up};
 pub use coins::Coins;
 pub use pmf::Pmf;

@@ -7,7 +7,7 @@
 //! | [`ROUNDING`] | 1e-9 | results, sums, divergences | up to 10^6 roundings of positive numbers (2e-10) |
 //! | [`PRODUCT`] | 1e-12 | products of a few factors | a dozen roundings (3e-15) |
 //! | [`CLONES`] | 1e-4 | the divergence of the clones | recurrences over up to 10^7 counts, rounded arguments of up to 10^10 |
-//! | [`KAPPA`] | 1e-6 | kappa | likelihood differences of at least [`SMALLEST_DIFFERENCE`], off by 4e-16 (4e-8) |
+//! | [`KAPPA`] | 1e-6 | kappa | likelihood differences of at least [`SMALLEST_DIFFERENCE`], off by 4e-12 (4e-7) |
 //! | [`LEFT_OUT`] | 1e-6 | mass outside a window | entries below [`NEGLIGIBLE`], rounding of the sum |
 //! | [`EXP_EXCESS`] | 1e-8 | the series of e^z - 1 - z | its first missing term below z = 0.01 (3e-11) |
 //! | [`MILLS`] | 1e-13 | both Mills ratios of a difference | `erfc` and the continued fraction (2.5e-14) |
@@ -31,8 +31,8 @@ pub const PRODUCT: f64 = 1e-12;
 /// of an epsilon.
 pub const CLONES: f64 = 1e-4;
 
-/// kappa: differences of likelihoods are computed to 4e-16, so where the largest is above
-/// [`SMALLEST_DIFFERENCE`] kappa is off by less.
+/// kappa: likelihoods are sums of up to 15,600 products, so that their differences are off by up to
+/// 4e-12; where the largest is above [`SMALLEST_DIFFERENCE`] kappa is off by less.
 pub const KAPPA: f64 = 1e-6;
 
 /// Share of a tail that pays for entries left out of a law and for the rounding of its sum.
@@ -74,4 +74,4 @@ pub const NEGLIGIBLE: f64 = 1e-50;
 pub const SMALLEST_TAIL: f64 = 1e-26;
 
 /// Laws whose likelihoods differ by less are refused: the differences would be rounding errors.
-pub const SMALLEST_DIFFERENCE: f64 = 1e-8;
+pub const SMALLEST_DIFFERENCE: f64 = 1e-5;

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{
     special::{
-        deviance, exp_excess_upper, ln_choose, mills, normal_tail, power_excess_upper,
-        stirling_error,
+        density_at_tail, deviance, exp_excess_upper, ln_choose, mills, normal_density,
+        normal_quantile, normal_tail, power_excess_upper, stirling_error,
     },
     *,
 };
@@ -70,6 +70,48 @@ fn normal_tails_and_mills_ratios() {
     for (row, wanted) in rows("mills") {
         is_near(mills(argument(&row, "x")), wanted, slack::MILLS / 4.0 * wanted, &row);
     }
+}
+
+#[test]
+fn normal_quantiles() {
+    for (row, wanted) in rows("normal_quantile") {
+        let tail = argument(&row, "tail");
+        is_near(normal_quantile(tail), wanted, 1e-12 * wanted.max(1.0), &row);
+        let density = normal_density(wanted);
+        is_near(density_at_tail(tail), density, 1e-11 * density, &row);
+    }
+}
+
+/// Against mpmath, and against a convolution of two binomials.
+#[test]
+fn laws_of_coins() {
+    for (row, wanted) in rows("coins") {
+        let whole = |name: &str| row[name].as_u64().unwrap();
+        let (ups, downs, keep) = (whole("ups"), whole("downs"), argument(&row, "keep"));
+        let law = Coins { ups, downs, keep }.law(1e-60);
+        let (up, down) = (f64::midpoint(1.0, keep), f64::midpoint(1.0, -keep));
+        let (first, one) = Binomial::new(ups, up).pmf_with_start();
+        let (second, two) = Binomial::new(downs, down).pmf_with_start();
+        let convolved = one.convolve(&two);
+        let heaviest = |law: &Pmf| {
+            let by = |a: &(usize, &f64), b: &(usize, &f64)| a.1.total_cmp(b.1);
+            law.values.iter().enumerate().max_by(by).unwrap().0
+        };
+        // Positions by the mode.
+        let at = (whole("count") - first - second) as usize + heaviest(&law) - heaviest(&convolved);
+        let tolerance = slack::STEP * law.values.len() as f64 * wanted;
+        is_near(law.values[at], wanted, tolerance, &row);
+        is_near(
+            convolved.values[at + heaviest(&convolved) - heaviest(&law)],
+            wanted,
+            1e-11 * wanted,
+            &row,
+        );
+    }
+    // A point is left out only where almost nothing is.
+    let law = Coins { ups: 10_000, downs: 30_000, keep: 0.3 }.law(1e-12);
+    let total: f64 = law.values.iter().sum();
+    assert!((total - 1.0).abs() < 1e-12 && law.values[0] < 1e-12 && law.values.len() < 3000);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::float_cmp)]
 
-use incrowd_privacy::{Trust, certify, format_epsilon};
+use incrowd_privacy::{Certificate, Trust, certify, format_epsilon};
 use incrowd_protocol::{Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Stage};
 
 fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f64) -> Mechanism {
@@ -111,6 +111,10 @@ fn batches_of_different_stages_are_composed_as_such() {
     let (central, same) = (certificate.epsilon_central(), certificate.epsilon_central_same_batch());
     assert!(central >= 0.24015, "{central}");
     assert!(same >= 0.29863, "{same}");
+    println!(
+        "different stages: {central} by {:?}, together {same}",
+        certificate.epsilon_central_bound()
+    );
     let two_growing = certify(&self::mechanism(&[(200, 1, 0.3), (400, 2, 0.4)], 2, 1.0)).unwrap();
     let alone = two_growing.rounds().iter().map(|round| round.epsilon_central).fold(0.0, f64::max);
     let central = two_growing.epsilon_central();
@@ -125,4 +129,44 @@ fn a_delta_too_small_for_the_tails_falls_back_on_what_is_proved() {
         certify(&config.check().unwrap()).unwrap()
     };
     assert!(certified(1e-15).epsilon_central() < certified(1e-40).epsilon_central());
+}
+
+#[test]
+fn rounds_that_close_by_time_cover_presence_and_say_what_that_needs() {
+    let stage = |window| Stage {
+        rounds: 3,
+        size: 500,
+        window,
+        law: Law { bits: 64, flip: FlipProbability::from_keep(0.4).unwrap() },
+    };
+    let mechanism = |closes, window| {
+        let config = MechanismConfig {
+            dimension: 3,
+            context_bound: 1.0,
+            layout: Layout::Shared,
+            schedule: vec![stage(window)],
+            closes,
+            central_delta: 1e-6,
+            participations: 2,
+            honest_fraction: 1.0,
+        };
+        config.check().unwrap()
+    };
+    let count = certify(&mechanism(Closes::Count { grace: 0 }, None)).unwrap();
+    let time = certify(&mechanism(Closes::Time { opens: 0 }, Some(60_000))).unwrap();
+    assert!(time.covers_presence() && !count.covers_presence());
+    // A tail of every release that may differ is paid for, and nothing else.
+    let (count_epsilon, time_epsilon) = (count.epsilon_central(), time.epsilon_central());
+    assert!(time_epsilon >= count_epsilon && time_epsilon < 1.01 * count_epsilon);
+    assert_eq!(count.epsilon_local(), time.epsilon_local());
+    let names = |certificate: &Certificate| {
+        let trust = serde_json::to_value(certificate).unwrap()["trust"].clone();
+        serde_json::from_value::<Vec<String>>(trust).unwrap()
+    };
+    for needed in ["rounds-close-by-time", "capacity-is-enough", "arrivals-are-independent"] {
+        assert!(names(&time).iter().any(|name| name == needed), "{needed}");
+    }
+    assert!(names(&count).iter().any(|name| name == "silence-tells-nothing"));
+    assert!(!names(&time).iter().any(|name| name == "silence-tells-nothing"));
+    assert!(time.to_string().contains("whether and in which rounds they do"));
 }

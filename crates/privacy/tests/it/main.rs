@@ -4,5 +4,6 @@ mod central;
 mod certificate;
 mod clones;
 mod composition;
+mod gaussian;
 mod local;
 mod plain;

@@ -41,6 +41,24 @@ def normal_tail(x):
     return mp.erfc(x / mp.sqrt(2)) / 2
 
 
+def normal_quantile(tail):
+    """The x with P(Z > x) = tail, by bisection."""
+    low, high = mp.mpf(0), mp.mpf(40)
+    for _ in range(180):
+        middle = (low + high) / 2
+        low, high = (middle, high) if normal_tail(middle) > tail else (low, middle)
+    return low
+
+
+def coins(ups, downs, keep, count):
+    """P(Bin(ups, (1+c)/2) + Bin(downs, (1-c)/2) = count), term by term."""
+    ups, downs, count = int(ups), int(downs), int(count)
+    up = (1 + keep) / 2
+    terms = (point(mp.mpf(ups), up, mp.mpf(i)) * point(mp.mpf(downs), 1 - up, mp.mpf(count - i))
+             for i in range(max(0, count - downs), min(ups, count) + 1))
+    return mp.fsum(terms)
+
+
 def mills(x):
     return normal_tail(x) / (mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi))
 
@@ -89,6 +107,11 @@ DEVIANCE = [(5.0, 5.0), (5.0, 5.001), (100.0, 90.0), (100.0, 10.0), (1e6, 100050
 STIRLING = [1.0, 2.0, 7.0, 15.0, 16.0, 17.0, 100.0, 1e4, 1e8]
 NORMAL = [-8.0, -1.0, -0.25, 0.0, 0.5, 1.0, 2.0, 3.0]
 MILLS = [0.0, 0.25, 0.5, 1.0, 2.0, 2.9999, 3.0, 3.5, 5.0, 7.25, 12.0, 35.0, 100.0, 1e4]
+QUANTILES = [0.5, 0.4999, 0.4, 0.1, 1e-3, 1e-8, 1e-20, 1e-100, 1e-250]
+# Number of coins of both kinds, c, and a count near the mean, in the tail and at an end.
+COINS = [(a, b, c, k) for a, b, c, ks in [
+    (0, 30, 0.5, (0, 7, 30)), (3, 20, 0.3, (0, 8, 23)), (40, 40, 0.05, (10, 40, 70)), (10, 200, 0.9, (10, 20, 45)), (700, 900, 0.2, (600, 780, 1000)),
+    (1000, 1000, 0.001, (800, 1000, 1250)), (300, 3000, 0.999, (290, 301, 320))] for k in ks]
 POWER = [(z, b) for b in (2.0, 1.05, -0.05, 3.0, 20.0, -19.0, 1000.0, -999.0)
          for z in (1e-8, -1e-8, 1e-5, -1e-5, 9e-4, -9e-4, 0.01, -0.01, 0.2, -0.2)]
 EXP = [sign * z for z in (1e-8, 1e-5, 1e-3, 0.0099, 0.0101, 0.1, 1.0, 20.0) for sign in (1, -1)]
@@ -105,6 +128,8 @@ def main():
         "deviance": table(["x", "mean"], DEVIANCE, deviance),
         "stirling_error": table(["x"], [(x,) for x in STIRLING], stirling_error),
         "normal_tail": table(["x"], [(x,) for x in NORMAL], normal_tail),
+        "normal_quantile": table(["tail"], [(x,) for x in QUANTILES], normal_quantile),
+        "coins": table(["ups", "downs", "keep", "count"], COINS, coins),
         "mills": table(["x"], [(x,) for x in MILLS], mills),
         "power_excess": table(["z", "power"], POWER, power_excess),
         "exp_excess": table(["z"], [(z,) for z in EXP], exp_excess),

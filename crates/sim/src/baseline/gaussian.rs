@@ -1,7 +1,7 @@
 //! The Gaussian mechanism, and how often a binary tree uses a leaf. Proof:
 //! `docs/privacy-proofs.md`, sections 8.1 and 8.2.
 
-pub(super) use incrowd_privacy::gaussian::{delta_upper, epsilon_upper};
+pub(super) use incrowd_privacy::gaussian::epsilon_upper;
 
 /// How many noisy nodes a person of the worst leaf is in, when the prefixes after 1, ..., `leaves`
 /// - 1 leaves are released.

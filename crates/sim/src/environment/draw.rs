@@ -1,11 +1,19 @@
 //! Random numbers that several places need.
 
 use rand_chacha::ChaCha8Rng;
-use rand_core::Rng;
+use rand_core::{Rng, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 
+/// A generator of its own for each purpose of a run. The environment may have the same seed, so it
+/// has stream 0 for itself.
+pub(crate) fn stream(seed: u64, number: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    rng
+}
+
 /// A uniform number in [0, 1), of 53 bits.
-pub(super) fn uniform<R: Rng>(rng: &mut R) -> f64 {
+pub(crate) fn uniform<R: Rng>(rng: &mut R) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -53,8 +53,8 @@ impl TrustedServer for LinUcb {
         if self.rarely_switching && log_det < self.published_log_det + std::f64::consts::LN_2 {
             return None;
         }
-        let progress =
-            Progress { batches: self.people.min(u64::from(u32::MAX)), models: self.models };
+        let batches = self.people.min(u64::from(u32::MAX));
+        let progress = Progress { batches, models: self.models, ..Progress::default() };
         let model = model(estimate, no_mechanism(), progress)?;
         self.published_log_det = log_det;
         self.models += 1;
@@ -62,7 +62,7 @@ impl TrustedServer for LinUcb {
     }
 
     fn progress(&self) -> Progress {
-        Progress { batches: self.people, models: self.models }
+        Progress { batches: self.people, models: self.models, ..Progress::default() }
     }
 
     fn noise_std(&self) -> Option<f64> {

@@ -7,4 +7,6 @@ mod demo_problem;
 mod environment_data;
 mod environments;
 mod paths;
+mod presence;
 mod sums;
+mod visits;

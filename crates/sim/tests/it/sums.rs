@@ -9,26 +9,30 @@ use incrowd_protocol::{
     coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
-use incrowd_sim::Bulk;
+use incrowd_sim::{Bulk, Path, Rounds};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
 
 /// People of a batch, over and over: values inside, on the grid and at both ends.
 const PEOPLE: [([f64; 2], f64); 3] =
     [([0.61, -0.43], 0.8), ([-1.0, 0.0], 1.0), ([0.25, 0.09], 0.37)];
 const KEEP: f64 = 0.7;
-/// False alarms of one comparison: fewer than 200 are made, together less than 1e-9.
+/// False alarms of one comparison: fewer than 300 are made, together less than 1e-9.
 const ALARM: f64 = 1e-12;
 
+/// Milliseconds of a round that closes by time.
+const WINDOW: u32 = 10;
+
 /// One stage for each number of bits.
-fn task(size: u32, bits: &[u32], rounds: u32) -> Arc<TaskConfig> {
+fn task(size: u32, bits: &[u32], rounds: u32, closes: Closes) -> Arc<TaskConfig> {
     let flip = FlipProbability::new(3, 10).unwrap();
-    let stage = |&bits: &u32| Stage { rounds, size, window: None, law: Law { bits, flip } };
+    let window = matches!(closes, Closes::Time { .. }).then_some(WINDOW);
+    let stage = |&bits: &u32| Stage { rounds, size, window, law: Law { bits, flip } };
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
         schedule: bits.iter().map(stage).collect(),
         layout: Layout::Shared,
-        closes: Closes::Count { grace: 0 },
+        closes,
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
@@ -83,12 +87,12 @@ fn in_bulk(task: &Arc<TaskConfig>) -> Vec<Vec<Histogram>> {
     play(task, |batch, context, reward| bulk.add(batch, context, reward))
 }
 
-/// The law of a coordinate's sum by the formula, coin after coin.
-fn stated(coordinate: usize, size: u32, bits: u32) -> Vec<f64> {
+/// The law of a coordinate's sum by the formula, coin after coin; pads have the value 0.
+fn stated(coordinate: usize, size: u32, pads: u32, bits: u32) -> Vec<f64> {
     let m = f64::from(bits);
     let mut law = vec![1.0];
-    for i in 0..size as usize {
-        let ([x, y], r) = PEOPLE[i % PEOPLE.len()];
+    let reports = (0..size as usize).map(|i| PEOPLE[i % PEOPLE.len()]);
+    for ([x, y], r) in reports.chain((0..pads).map(|_| ([0.0; 2], 0.0))) {
         let value = [r * x, r * y, x * x, x * y, y * y][coordinate];
         for q in 0..bits {
             let tau = m * value + m - 1.0 - 2.0 * f64::from(q);
@@ -143,11 +147,11 @@ fn misfits(found: &Histogram, law: &[f64]) -> Vec<&'static str> {
 }
 
 fn sums_have_the_stated_law(size: u32, bits: &[u32], rounds: u32) {
-    let task = task(size, bits, rounds);
+    let task = task(size, bits, rounds, Closes::Count { grace: 0 });
     let (wire, bulk) = (by_wire(&task), in_bulk(&task));
     for (stage, &bits) in bits.iter().enumerate() {
         for j in 0..coordinates(2) {
-            let law = stated(j, size, bits);
+            let law = stated(j, size, 0, bits);
             for (path, found) in [("wire", &wire), ("bulk", &bulk)] {
                 let misfits = misfits(&found[stage][j], &law);
                 assert!(misfits.is_empty(), "{path} m={bits} coordinate {j}: {misfits:?}");
@@ -171,4 +175,38 @@ fn sums_of_a_few_people_have_the_stated_law() {
 #[test]
 fn sums_of_a_large_batch_have_the_stated_law() {
     sums_have_the_stated_law(60, &[256], 10_000);
+}
+
+/// Rounds that close by time, with four reports and two pads each: `Rounds` as a simulation drives
+/// it, where each round has generators of its own.
+#[test]
+fn sums_with_pads_have_the_stated_law() {
+    let (size, reports, all_bits, rounds) = (6, 4, [3, 64], 20_000);
+    let task = task(size, &all_bits, rounds, Closes::Time { opens: 0 });
+    for path in [Path::Wire, Path::Bulk] {
+        let mut run = Rounds::new(task.clone(), path, 5);
+        let mut now = 0;
+        for bits in all_bits {
+            let mut histograms = vec![vec![0; (size * bits) as usize + 1]; coordinates(2)];
+            for _ in 0..rounds {
+                assert_eq!(run.close(now).unwrap(), None, "its time has not come");
+                for i in 0..reports as usize {
+                    let (context, reward) = &PEOPLE[i % PEOPLE.len()];
+                    assert_eq!(run.add(context, *reward).unwrap(), None);
+                }
+                now += u64::from(WINDOW);
+                let sums = run.close(now).unwrap().unwrap();
+                for (histogram, &sum) in histograms.iter_mut().zip(sums.sums()) {
+                    histogram[sum as usize] += 1;
+                }
+            }
+            for (j, histogram) in histograms.iter().enumerate() {
+                let misfits = misfits(histogram, &stated(j, reports, size - reports, bits));
+                assert!(misfits.is_empty(), "{path:?} m={bits} coordinate {j}: {misfits:?}");
+            }
+        }
+        let progress = run.progress();
+        assert_eq!(progress.reports, u64::from(2 * rounds * reports));
+        assert_eq!(progress.pads, u64::from(2 * rounds * (size - reports)));
+    }
 }

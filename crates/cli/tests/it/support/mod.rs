@@ -324,7 +324,7 @@ impl Site {
 
     /// The number of the round being filled; nothing when the task is over.
     pub fn round(&self, answer: &Answer) -> Option<u32> {
-        documents::round(&answer.document(), &self.task).unwrap().map(|round| round.number)
+        documents::round(&answer.document(), &self.task).unwrap().round.map(|round| round.number)
     }
 
     pub fn notice(&self, answer: &Answer) -> TaskNotice {

@@ -4,7 +4,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,8 +23,8 @@ use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
     Closes, FlipProbability, KeyState, Law, Layout, Learner, MechanismConfig, MediaType,
-    ModelParts, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice, SIGNATURE_HEADER,
-    SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys, paths,
+    ModelParts, OpenRound, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice,
+    SIGNATURE_HEADER, SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys, paths,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use tokio::time::Instant;
@@ -34,13 +37,31 @@ pub struct Shape {
     pub grace: u32,
     pub participations: u32,
     pub plain: bool,
+    /// Seconds that a round is open, where they close by time.
+    pub window: Option<u32>,
+    /// Seconds from the opening of round 1 to the start of the test.
+    pub begin: i64,
+    /// Reports with two bits that are hardly ever flipped.
+    pub bare: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { rounds: 50, size: 1, grace: 0, participations: 1, plain: false }
+        Self {
+            rounds: 50,
+            size: 1,
+            grace: 0,
+            participations: 1,
+            plain: false,
+            window: None,
+            begin: 0,
+            bare: false,
+        }
     }
 }
+
+/// When round 1 opens.
+const OPENS: u64 = 1_800_000_000_000;
 
 /// A report as it came in.
 #[derive(Clone, Debug)]
@@ -76,27 +97,53 @@ pub struct World {
     pub asked: Vec<(String, Instant)>,
     pub notice: Option<Instead>,
     pub round: Option<Instead>,
+    /// Reports of this round never get through.
+    pub stuck: Option<u32>,
+    clock: TestClock,
+}
+
+/// The shuffler's clock, which goes as the runtime's does.
+#[derive(Clone, Copy)]
+struct TestClock {
+    start: Instant,
+    begin: i64,
+}
+
+impl TestClock {
+    fn now(self) -> u64 {
+        let elapsed = self.start.elapsed().as_millis() as u64;
+        OPENS.saturating_add_signed(self.begin * 1000) + elapsed
+    }
 }
 
 #[derive(Clone)]
 pub struct Server {
     pub url: String,
     pub world: Arc<Mutex<World>>,
+    /// Milliseconds that the clocks of devices are ahead.
+    pub skew: Arc<AtomicI64>,
 }
 
 pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
-    let flip = FlipProbability::new(3, 4).unwrap();
+    let law = if shape.bare {
+        Law { bits: 2, flip: FlipProbability::new(1, u32::MAX).unwrap() }
+    } else {
+        Law { bits: 1, flip: FlipProbability::new(3, 4).unwrap() }
+    };
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
         schedule: vec![Stage {
             rounds: shape.rounds,
             size: shape.size,
-            window: None,
-            law: Law { bits: 1, flip },
+            window: shape.window.map(|seconds| seconds * 1000),
+            law,
         }],
         layout: Layout::Shared,
-        closes: Closes::Count { grace: shape.grace },
+        closes: match shape.window {
+            None => Closes::Count { grace: shape.grace },
+            Some(_) => Closes::Time { opens: OPENS },
+        },
         central_delta: 1e-6,
         participations: shape.participations,
         honest_fraction: 1.0,
@@ -136,7 +183,27 @@ impl World {
             asked: Vec::new(),
             notice: None,
             round: None,
+            stuck: None,
+            clock: TestClock { start: Instant::now(), begin: shape.begin },
         }
+    }
+
+    /// The round that is open by the shuffler's clock; none where they close by count.
+    pub fn open_round(&self) -> Option<OpenRound> {
+        self.task.mechanism().round_at(self.clock.now())
+    }
+
+    /// The notice of the round, with the clock ahead by so many seconds.
+    pub fn round_notice(&self, ahead: i64) -> RoundNotice {
+        let Some(open) = self.open_round() else {
+            return RoundNotice::new(self.task.id(), self.batch.round(), None);
+        };
+        let round = match open {
+            OpenRound::Open(number) => Some(self.task.mechanism().round(number).unwrap()),
+            _ => None,
+        };
+        let time = (self.clock.now() / 1000 * 1000).saturating_add_signed(ahead * 1000);
+        RoundNotice::new(self.task.id(), round, Some(time))
     }
 
     pub fn notice(&self) -> TaskNotice {
@@ -178,7 +245,8 @@ impl World {
 
     fn accept(&mut self, id: &str, kind: &str, body: &[u8]) -> Response {
         if let Some((status, after)) = self.failures.pop_front() {
-            let mut response = StatusCode::from_u16(status).unwrap().into_response();
+            let page = "<html>a page of some proxy</html>";
+            let mut response = (StatusCode::from_u16(status).unwrap(), page).into_response();
             if let Some(after) = after {
                 response.headers_mut().insert("retry-after", after.into());
             }
@@ -206,8 +274,30 @@ impl World {
         if hex::encode(&report[13..29]) != id {
             return problem(ProblemKind::OtherId);
         }
+        match self.open_round() {
+            None => self.count(report),
+            Some(OpenRound::NotYet) => problem(ProblemKind::Early),
+            Some(OpenRound::Over) => problem(ProblemKind::Finished),
+            Some(OpenRound::Open(open)) => {
+                let round = u32::from_be_bytes(report[9..13].try_into().unwrap());
+                if self.stuck == Some(round) {
+                    return StatusCode::BAD_GATEWAY.into_response();
+                }
+                match round.cmp(&open) {
+                    std::cmp::Ordering::Less => problem(ProblemKind::Late),
+                    std::cmp::Ordering::Greater => problem(ProblemKind::Early),
+                    std::cmp::Ordering::Equal => {
+                        self.opened.push(report);
+                        StatusCode::NO_CONTENT.into_response()
+                    }
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, report: Vec<u8>) -> Response {
         match self.batch.accept_bytes(&report) {
-            Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate => {
+            Outcome::Counted | Outcome::Released(_) | Outcome::Duplicate | Outcome::Surplus => {
                 self.opened.push(report);
                 StatusCode::NO_CONTENT.into_response()
             }
@@ -264,8 +354,7 @@ async fn round(state: Shared) -> Response {
         Ok(world) => world,
         Err(response) => return *response,
     };
-    let notice = RoundNotice::new(world.task.id(), world.batch.round(), None);
-    let body = serde_json::to_string(&notice).unwrap();
+    let body = serde_json::to_string(&world.round_notice(0)).unwrap();
     let signature = world.sign(Document::Round, &body);
     document(world.round.clone(), body, signature)
 }
@@ -322,7 +411,7 @@ impl Server {
             .route(paths::REPORT, put(upload))
             .with_state(Arc::clone(&world));
         let url = serve(app).await;
-        Self { url, world }
+        Self { url, world, skew: Arc::default() }
     }
 
     pub fn world(&self) -> MutexGuard<'_, World> {
@@ -331,7 +420,9 @@ impl Server {
 
     /// A client that reports at once.
     pub fn client(&self) -> Builder {
+        let (clock, skew) = (self.world().clock, Arc::clone(&self.skew));
         Client::builder(&self.url, self.world().task.id())
+            .test_clock(move || clock.now().saturating_add_signed(skew.load(Ordering::Relaxed)))
             .token("device")
             .reward_window(Duration::ZERO)
             .jitter(Duration::ZERO)
