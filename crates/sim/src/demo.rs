@@ -34,7 +34,7 @@ pub struct DemoConfig {
     #[cfg_attr(feature = "clap", arg(long, default_value_t = 0.47, allow_negative_numbers = true))]
     pub keep: f64,
     /// Bits per coordinate (m).
-    #[cfg_attr(feature = "clap", arg(long, default_value_t = 8))]
+    #[cfg_attr(feature = "clap", arg(long, default_value_t = 32))]
     pub bits: u32,
     /// Number of features (d), at least 2.
     #[cfg_attr(feature = "clap", arg(long, default_value_t = 5))]
