@@ -24,10 +24,10 @@ honest_fraction = 1.0
 
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A node with a task of batches of four, and the tokens of devices and relays.
-fn node(data: &Path) -> (Node, String, String) {
+/// A node with a task, and the tokens of devices and relays.
+fn node(data: &Path, task: &str) -> (Node, String, String) {
     let file = data.join("task.toml");
-    std::fs::write(&file, TASK).unwrap();
+    std::fs::write(&file, task).unwrap();
     Keys::create(&data.join("shuffler.keys"), KeyRole::Shuffler).unwrap();
     let mut tokens = Tokens::default();
     let device = tokens.add(Role::Device).unwrap().to_string();
@@ -60,7 +60,7 @@ fn builder(url: &str, task: TaskId, token: &str) -> Builder {
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_report_through_the_real_services_and_rank_with_the_model_they_made() {
     let data = tempfile::tempdir().unwrap();
-    let (node, token, relay_token) = node(data.path());
+    let (node, token, relay_token) = node(data.path(), TASK);
     let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
     let relay = Relay::new(&url, &relay_token, None).unwrap().listen(FREE, None, false).unwrap();
 
@@ -101,5 +101,47 @@ async fn devices_report_through_the_real_services_and_rank_with_the_model_they_m
     }
     newcomer.close().await;
     relay.stop().await;
+    node.stop().await;
+}
+
+/// A task whose rounds close by time, from this moment on.
+fn timed_task(window: u32) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let task = TASK.replace(r#"closes = "count""#, "closes = \"time\"\nopens = \"OPENS\"");
+    let task = task.replace("OPENS", &now.as_millis().to_string());
+    task.replace("rounds = 2, size = 4,", &format!("rounds = 5000, size = 4, window = {window},"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r26_r34_devices_report_to_rounds_that_close_by_time() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, token, _) = node(data.path(), &timed_task(400));
+    let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
+    let arms = [[0.9, 0.0], [0.0, 0.9]];
+    let mut devices = Vec::new();
+    // Fewer than the rounds have room for: pads make up for the others.
+    for _ in 0..3 {
+        let client = builder(&url, task, &token).connect().await.unwrap();
+        client.rank_features(&arms).unwrap().reward(1.0).unwrap();
+        devices.push(client);
+    }
+    for client in &devices {
+        client.flush().await;
+        assert_eq!(client.status().uploads, 0, "{:?}", client.status());
+    }
+    // The first rounds are released whether anybody came or not, and make models.
+    let newcomer = builder(&url, task, &token).connect().await.unwrap();
+    for _ in 0..1000 {
+        newcomer.refresh().await.unwrap();
+        if newcomer.status().model_version.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(newcomer.status().model_version.is_some(), "{:?}", newcomer.status());
+    for client in devices {
+        client.close().await;
+    }
+    newcomer.close().await;
     node.stop().await;
 }
