@@ -129,7 +129,7 @@ fn small(mechanism: &Mechanism, choice: u8) -> Arc<Mechanism> {
     let mut config = incrowd_protocol::MechanismConfig::from(mechanism.clone());
     config.closes = incrowd_protocol::Closes::Count { grace: u32::from(choice & 3) };
     for (stage, size) in config.schedule.iter_mut().zip(u32::from(choice >> 2) % 4 + 1..) {
-        (stage.size, stage.rounds) = (size, stage.rounds.min(3));
+        (stage.size, stage.rounds, stage.window) = (size, stage.rounds.min(3), None);
     }
     Arc::new(config.check().expect("a valid mechanism"))
 }

@@ -1,7 +1,8 @@
 //! Tasks as JSON and as TOML.
 
 use incrowd_protocol::{
-    Confidence, LearnerConfig, Mechanism, Selection, Task, TaskConfig, TaskId, UpdateRule,
+    Closes, Confidence, LearnerConfig, Mechanism, OpenRound, Selection, Task, TaskConfig, TaskId,
+    UpdateRule,
 };
 
 use serde_json::Value;
@@ -81,6 +82,21 @@ pub fn check_config(config: &TaskConfig) {
     assert!(config.mechanism().schedule().stages().iter().all(|stage| stage.size >= smallest));
 }
 
+/// A round has a window exactly where rounds close by time, and the clock finds it there.
+fn check_window(mechanism: &Mechanism, number: u32) {
+    let window = mechanism.window(number).unwrap();
+    let length = mechanism.round(number).unwrap().window;
+    assert_eq!(window.is_some(), matches!(mechanism.closes(), Closes::Time { .. }));
+    assert_eq!(window.is_some(), length.is_some());
+    if let (Some(window), Some(length)) = (window, length) {
+        assert!(length >= 10 && window.closes - window.opens == u64::from(length));
+        for inside in [window.opens, window.closes - 1] {
+            assert_eq!(mechanism.round_at(inside), Some(OpenRound::Open(number)));
+        }
+        assert_ne!(mechanism.round_at(window.closes), Some(OpenRound::Open(number)));
+    }
+}
+
 fn check_mechanism(mechanism: &Mechanism) {
     let (d, stages) = (mechanism.dimension() as u64, mechanism.schedule().stages());
     assert!((1..=1000).contains(&d));
@@ -97,15 +113,20 @@ fn check_mechanism(mechanism: &Mechanism) {
             stage.law.flip.value() > 0.0
                 && stage.law.flip.numerator() < stage.law.flip.denominator()
         );
-        let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.law);
+        let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.window, stage.law);
         assert!(i == 0 || law(stage) != law(&stages[i - 1]), "neighbours differ");
         let (first, last) = (end + 1, end + u64::from(stage.rounds));
         assert!(last < u64::from(u32::MAX));
         for number in [first, last] {
             let round = mechanism.round(number as u32).unwrap();
-            assert_eq!((round.size, round.law), law(stage));
+            assert_eq!((round.size, round.window, round.law), law(stage));
+            check_window(mechanism, number as u32);
         }
         end = last;
+    }
+    if let Closes::Time { opens } = mechanism.closes() {
+        assert_eq!(mechanism.grace(), 0);
+        assert!(opens.checked_add(mechanism.schedule().duration()).unwrap() <= 253_402_300_800_000);
     }
     assert_eq!(u64::from(mechanism.schedule().last_round()), end);
     assert!(mechanism.round(0).is_err() && mechanism.round(end as u32 + 1).is_err());

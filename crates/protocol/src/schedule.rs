@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Bits, Dimension, FlipProbability, ProtocolError, Window};
+use crate::{Bits, Dimension, FlipProbability, ProtocolError, Window, wire};
 
 const MAX_COINS: u64 = 1 << 24;
 const MAX_STAGES: usize = 10_000;
@@ -65,7 +65,7 @@ pub struct Round {
 struct StageFields {
     rounds: u32,
     size: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
     window: Option<u32>,
     encoding: Encoding,
     bits: u32,
@@ -91,7 +91,7 @@ impl From<Stage> for StageFields {
 struct RoundFields {
     number: u32,
     size: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
     window: Option<u32>,
     encoding: Encoding,
     bits: u32,

@@ -37,7 +37,14 @@ pub(crate) mod integer {
     }
 }
 
-/// For a field that may be left out.
+/// For a field that may be left out, but is not `null` when it is there.
+pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// The same for an integer as a string.
 pub(crate) mod optional_integer {
     use super::{Deserializer, Serializer, integer};
 
