@@ -24,8 +24,9 @@ use crate::Output;
 /// --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
 /// randomizer of this local level ('clones') is given.
 ///
-/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify --dimension 5
-/// --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
+/// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify
+/// --dimension 5 --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --task-file
+/// task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.

@@ -53,8 +53,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts a node on free ports of this machine, with its store in `data`. At most so many people
-    /// come in one round.
+    /// Starts a node on free ports of this machine, with its store in `data`. At most `people`
+    /// people report in one round.
     pub fn start(task: &Arc<TaskConfig>, people: u32, data: &Path) -> Result<Self, Box<dyn Error>> {
         let file = data.join("task.toml");
         std::fs::write(&file, toml::to_string(task.as_ref())?)?;

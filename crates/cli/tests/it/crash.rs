@@ -1,6 +1,6 @@
 //! R5, R24: shuffler and bandit are killed with SIGKILL at random moments, also while they start,
 //! and nothing that was acknowledged is lost or counted twice. Every report has one coordinate that
-//! no other has, so that the sum of all releases tells what became of it.
+//! no other has, so that the sum of all releases shows whether it counted.
 //!
 //! `INCROWD_KILLS=200 cargo test --package incrowd --test it crash -- --nocapture` does it longer;
 //! `INCROWD_SEED` takes other moments.

@@ -1,5 +1,5 @@
 //! R3, R5, R25 over HTTP when a commit fails or nobody knows whether it did: the group is answered
-//! 503, and a retry tells what became of it.
+//! 503, and a retry shows whether it counted.
 
 use std::sync::Arc;
 
