@@ -71,6 +71,10 @@ pub struct Arguments {
     /// Peak rate over mean rate that rounds have room for, at least 1; 2 if not given.
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     peak: Option<f64>,
+    /// Reports of the busiest 24 hours over those of the mean day, from 1 to the peak: long rounds
+    /// then need less room. The peak if not given, which assumes nothing.
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    busiest_day: Option<f64>,
     /// Seconds from the moment a report is due until it arrives, at most; 10 if not given.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     upload_seconds: Option<f64>,
@@ -126,6 +130,7 @@ fn request(arguments: &Arguments, now: u64) -> PlanRequest {
         closes: arguments.closes,
         opens,
         peak: arguments.peak,
+        busiest_day: arguments.busiest_day,
         upload_seconds: arguments.upload_seconds,
         dimension: arguments.dimension,
         horizon: arguments.horizon,
@@ -243,6 +248,11 @@ fn schedule(plan: &Plan) -> Vec<String> {
 fn timetable(table: &Timetable) -> Vec<String> {
     let (soonest, latest) = table.latency_days;
     let days = |days: f64| moment::span(days * 86_400_000.0);
+    let day = if table.busiest_day < table.peak {
+        format!(", {} times the mean day", table.busiest_day)
+    } else {
+        String::new()
+    };
     let latency = if soonest < latest {
         format!("{} in the first round, {} in the longest", days(soonest), days(latest))
     } else {
@@ -250,12 +260,12 @@ fn timetable(table: &Timetable) -> Vec<String> {
     };
     vec![
         format!(
-            "pads                    {:>9.1}%  (room for {} times the mean rate)",
+            "pads                    {:>9.1}%  (room for {} times the mean rate{day})",
             100.0 * table.padding_share,
             table.peak
         ),
         format!(
-            "surplus, lost           {:>9.0e}%  (at most, all the time at that rate; any in a round: chance {:e})",
+            "surplus, lost           {:>9.0e}%  (at most, if all rounds are so busy; any in a round: chance {:e})",
             100.0 * table.surplus_share,
             table.surplus_chance
         ),

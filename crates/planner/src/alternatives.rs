@@ -126,7 +126,13 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
         if arrivals.peak > 1.0 {
             changes.push((
                 "no room for peaks (peak 1)".into(),
-                PlanRequest { peak: Some(1.0), ..config.clone() },
+                PlanRequest { peak: Some(1.0), busiest_day: None, ..config.clone() },
+            ));
+        }
+        if arrivals.busiest_day > 1.0 && config.local_epsilon.cap().is_some() {
+            changes.push((
+                "days alike (busiest day 1)".into(),
+                PlanRequest { busiest_day: Some(1.0), ..config.clone() },
             ));
         }
     } else {

@@ -77,6 +77,16 @@ pub enum PlanError {
     /// The peak is out of range.
     #[error("peak is {0}, must be at least 1 and finite: it is the peak rate over the mean rate")]
     Peak(f64),
+    /// The busiest day is out of range.
+    #[error(
+        "busiest day is {busiest_day}, must be from 1 to the peak of {peak}: it is the reports of the busiest day over those of the mean day"
+    )]
+    BusiestDay {
+        /// The factor asked for.
+        busiest_day: f64,
+        /// The peak rate over the mean rate.
+        peak: f64,
+    },
     /// The upload time is out of range.
     #[error("upload time is {0} seconds, must be at least 0 and finite")]
     UploadSeconds(f64),

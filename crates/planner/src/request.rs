@@ -153,6 +153,9 @@ pub struct PlanRequest {
     pub opens: Option<u64>,
     /// Peak rate over mean rate, at least 1, that batches which close by time have room for.
     pub peak: Option<f64>,
+    /// Reports of the busiest 24 hours over those of the mean day, from 1 to the peak, that long
+    /// rounds have room for; without it the peak. Where batches close by time.
+    pub busiest_day: Option<f64>,
     /// Seconds from the moment a report is due until it arrives, at least 0; where batches close by
     /// time.
     pub upload_seconds: Option<f64>,
@@ -185,6 +188,7 @@ impl PlanRequest {
             closes: None,
             opens: None,
             peak: None,
+            busiest_day: None,
             upload_seconds: None,
             grace: None,
             reward_window_hours: 1.0,
@@ -256,6 +260,7 @@ impl PlanRequest {
                 let given = [
                     ("opens", self.opens.is_some()),
                     ("peak", self.peak.is_some()),
+                    ("busiest day", self.busiest_day.is_some()),
                     ("upload seconds", self.upload_seconds.is_some()),
                 ];
                 return match given.into_iter().find(|&(_, given)| given) {
@@ -273,11 +278,15 @@ impl PlanRequest {
         if !(peak >= 1.0 && peak.is_finite()) {
             return Err(PlanError::Peak(peak));
         }
+        let busiest_day = self.busiest_day.unwrap_or(peak);
+        if !(1.0..=peak).contains(&busiest_day) {
+            return Err(PlanError::BusiestDay { busiest_day, peak });
+        }
         let upload_seconds = self.upload_seconds.unwrap_or(DEFAULT_UPLOAD_SECONDS);
         if !(upload_seconds >= 0.0 && upload_seconds.is_finite()) {
             return Err(PlanError::UploadSeconds(upload_seconds));
         }
-        Ok(Some(Arrivals { users_per_day, peak, opens, upload_seconds }))
+        Ok(Some(Arrivals { users_per_day, peak, busiest_day, opens, upload_seconds }))
     }
 
     fn total(&self) -> Result<u64, PlanError> {

@@ -97,14 +97,20 @@ fn candidates(request: &Request) -> Vec<Vec<Batches>> {
     } else {
         let smallest = request.arrivals.map_or(0.0, |arrivals| ceil(arrivals.least_expected()));
         let mut first = smallest.max(f64::from(SMALLEST_BATCH.min(largest)));
+        // Where days are more alike than hours, rounds of a day need less room than shorter ones.
+        let alike = request.arrivals.filter(|arrivals| arrivals.busiest_day < arrivals.peak);
+        let day = alike.map(|arrivals| arrivals.users_per_day as u32);
+        let day = day.filter(|&day| f64::from(day) > first && day < largest);
         while first <= f64::from(largest) {
             let size = first as u32;
             if config.shape != Shape::Growing {
                 all.extend(sizes::equal_or_so(size, horizon));
             }
             if config.shape != Shape::Fixed {
-                let growing = |&growth: &f64| sizes::growing(size, growth, largest, horizon);
-                all.extend(sizes::GROWTHS.iter().filter_map(growing));
+                for most in [Some(largest), day].into_iter().flatten() {
+                    let growing = |&growth: &f64| sizes::growing(size, growth, most, horizon);
+                    all.extend(sizes::GROWTHS.iter().filter_map(growing));
+                }
             }
             first = ceil(first * sizes::FIRST_STEP);
         }

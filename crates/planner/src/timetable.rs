@@ -1,6 +1,6 @@
 //! Rounds that close by time: windows from expected reports, and capacity with room for peaks.
 
-use libm::{ceil, log, round, sqrt};
+use libm::{ceil, floor, log, round, sqrt};
 use serde::Serialize;
 
 use crate::sizes::Sizes;
@@ -23,6 +23,8 @@ pub struct Arrivals {
     pub users_per_day: f64,
     /// Peak rate over mean rate.
     pub peak: f64,
+    /// Reports of the busiest 24 hours over those of the mean day, from 1 to `peak`.
+    pub busiest_day: f64,
     /// When round 1 opens, in milliseconds since 1970.
     pub opens: u64,
     /// Seconds from the moment a report is due until it arrives, at most.
@@ -64,14 +66,23 @@ impl Arrivals {
         self.expected(u32::MAX).min(full)
     }
 
-    /// Reports that a round of this window has room for: as many as come at the peak rate, but for
-    /// [`SURPLUS_CHANCE`].
+    /// Reports expected in the busiest window of this length: whole days are at most the busiest
+    /// one, and what is left at most that and at most at the peak rate.
+    pub fn most_in(&self, window: u32) -> f64 {
+        let days = f64::from(window) / DAY;
+        let whole = floor(days);
+        let rest = ((days - whole) * self.peak).min(self.busiest_day);
+        self.users_per_day * (whole * self.busiest_day + rest)
+    }
+
+    /// Reports that a round of this window has room for: as many as come in the busiest one, but
+    /// for [`SURPLUS_CHANCE`].
     ///
     /// # Reference
     /// Bernstein's inequality for a Poisson number X with mean a: P(X >= a + t) <= exp(-t^2/(2 (a +
     /// t/3))).
     pub fn capacity(&self, window: u32) -> Option<u32> {
-        let mean = self.peak * self.expected(window);
+        let mean = self.most_in(window);
         let size = ceil(mean + margin(mean));
         (size <= f64::from(u32::MAX)).then_some(size as u32)
     }
@@ -125,11 +136,13 @@ pub struct Timetable {
     pub stages: Vec<TimedStage>,
     /// Peak rate that the capacity has room for, over the mean rate.
     pub peak: f64,
+    /// Reports of the busiest day that it has room for, over those of the mean day.
+    pub busiest_day: f64,
     /// Share of the released reports that are pads, at the mean rate.
     pub padding_share: f64,
-    /// Chance that a round at the peak rate has more reports than its capacity, at most.
+    /// Chance that a round as busy as that has more reports than its capacity, at most.
     pub surplus_chance: f64,
-    /// Share of the reports that are surplus if all rounds are at the peak rate, at most.
+    /// Share of the reports that are surplus if all rounds are as busy as that, at most.
     pub surplus_share: f64,
     /// Share of the reports that are under way when their round closes, at most.
     pub in_flight_share: f64,
@@ -160,10 +173,12 @@ impl Timetable {
         };
         let expected = sum(|stage| stage.expected);
         let released = sum(|stage| f64::from(stage.capacity));
-        let surplus: f64 = stages
+        let busiest: Vec<(f64, f64)> = stages
             .iter()
-            .map(|stage| f64::from(stage.rounds) * surplus(arrivals.peak * stage.expected))
-            .sum();
+            .map(|stage| (f64::from(stage.rounds), arrivals.most_in(stage.window)))
+            .collect();
+        let most: f64 = busiest.iter().map(|&(rounds, most)| rounds * most).sum();
+        let surplus: f64 = busiest.iter().map(|&(rounds, most)| rounds * surplus(most)).sum();
         let duration: u64 =
             stages.iter().map(|stage| u64::from(stage.rounds) * u64::from(stage.window)).sum();
         let upload = arrivals.upload_seconds * 1000.0;
@@ -180,9 +195,10 @@ impl Timetable {
             opens: arrivals.opens,
             closes: arrivals.opens + duration,
             peak: arrivals.peak,
+            busiest_day: arrivals.busiest_day,
             padding_share: (1.0 - expected / released).max(0.0),
             surplus_chance: SURPLUS_CHANCE,
-            surplus_share: surplus / (arrivals.peak * expected),
+            surplus_share: surplus / most,
             in_flight_share: in_flight / duration as f64,
             latency_days,
             stages,
@@ -200,7 +216,41 @@ mod tests {
     use super::*;
 
     fn arrivals(users_per_day: f64, peak: f64) -> Arrivals {
-        Arrivals { users_per_day, peak, opens: 0, upload_seconds: 10.0 }
+        Arrivals { users_per_day, peak, busiest_day: peak, opens: 0, upload_seconds: 10.0 }
+    }
+
+    /// Rates that repeat every day: none, a sine, and all reports in half of the day. The busiest
+    /// window, by a sum over minutes at every start, is never above what there is room for.
+    #[test]
+    fn no_window_is_busier_than_its_room() {
+        const MINUTES: usize = 1440;
+        let sine = |minute: usize| 1.0 + 0.8 * libm::sin(minute as f64 / 1440.0 * 6.283_185_307);
+        let half = |minute: usize| if minute < MINUTES / 2 { 2.0 } else { 0.0 };
+        let rates: [(f64, &dyn Fn(usize) -> f64); 3] =
+            [(1.0, &|_| 1.0), (1.8, &sine), (2.0, &half)];
+        for (peak, rate) in rates {
+            // The second day is busier than the others.
+            for busiest_day in [1.0, 1.0 + 0.5 * (peak - 1.0)] {
+                let peak = peak * busiest_day;
+                let arrivals = Arrivals { busiest_day, ..arrivals(1440.0, peak) };
+                let at = |minute: usize| {
+                    let day = if minute / MINUTES == 1 { busiest_day } else { 1.0 };
+                    day * rate(minute % MINUTES)
+                };
+                for length in [30, 700, 720, 1000, 1439, 1440, 1500, 2160, 2880, 4000] {
+                    let busiest = (0..2 * MINUTES)
+                        .step_by(10)
+                        .map(|start| (start..start + length).map(at).sum::<f64>())
+                        .fold(0.0, f64::max);
+                    let most = arrivals.most_in(length as u32 * 60_000);
+                    let name = format!("{peak} {busiest_day} {length}: {busiest} {most}");
+                    assert!(busiest <= most * (1.0 + 1e-9), "{name}");
+                    if peak == 2.0 && busiest_day == 1.0 {
+                        assert!(busiest >= most * (1.0 - 1e-9), "{name}, more room than needed");
+                    }
+                }
+            }
+        }
     }
 
     /// P(X > capacity) and E (X - capacity)+ of Poisson numbers, summed term by term.

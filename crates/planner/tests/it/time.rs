@@ -113,6 +113,33 @@ fn room_is_cheap_without_a_local_cap() {
     assert!(!says(&capped, "is no protection"));
 }
 
+/// With a local cap each pad costs variance. Whoever knows that days are alike needs room for peaks
+/// only in rounds shorter than a day, and the plan has such rounds where they learn faster.
+#[test]
+fn days_alike_need_less_room() {
+    let capped = PlanRequest { central_epsilon: Some(1.0), ..request(5, 20_000.0, 30.0) };
+    let roomy = planned(capped.clone());
+    let alike = planned(PlanRequest { busiest_day: Some(1.0), ..capped.clone() });
+    keeps_its_promises(&alike);
+    let share = |plan: &Plan| plan.timetable.as_ref().unwrap().padding_share;
+    assert!(share(&roomy) > 0.5 && share(&alike) < 0.1, "{} {}", share(&roomy), share(&alike));
+    let gain = alike.predicted_regret / roomy.predicted_regret;
+    assert!((0.8..0.9).contains(&gain), "{gain}");
+    let price = |change: &str| {
+        let named = |other: &&incrowd_planner::Alternative| other.change.starts_with(change);
+        roomy.alternatives.iter().find(named).unwrap().predicted_regret
+    };
+    assert!((price("days alike") / alike.predicted_regret - 1.0).abs() < 1e-3);
+    // The first rounds are short and have room for the peak, the last ones are of about a day.
+    let stages = &alike.timetable.as_ref().unwrap().stages;
+    let room = |stage: &incrowd_planner::TimedStage| f64::from(stage.capacity) / stage.expected;
+    assert!(room(&stages[0]) > 2.0 && room(stages.last().unwrap()) < 1.1);
+    for wrong in [0.9, 2.1, f64::NAN] {
+        let error = refused(PlanRequest { busiest_day: Some(wrong), ..capped.clone() });
+        assert!(matches!(error, PlanError::BusiestDay { peak: 2.0, .. }), "{error}");
+    }
+}
+
 #[test]
 fn a_plan_is_the_same_every_time() {
     let request = PlanRequest { central_epsilon: Some(1.0), ..request(4, 5000.0, 7.0) };
