@@ -14,7 +14,6 @@ mod range;
 mod runner;
 mod summary;
 mod table;
-mod windows;
 
 pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, WidthMode};
 pub use cell::CellResult;

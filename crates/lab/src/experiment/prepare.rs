@@ -220,7 +220,17 @@ impl Preparation<'_> {
         if growing && algorithm.batch_size.is_some() {
             return Err(self.needs("no batch_size: its batches grow"));
         }
+        let arrivals = match algorithm.closes {
+            ClosedBy::Count => None,
+            ClosedBy::Time => Some(self.arrivals.ok_or_else(|| self.needs("arrivals"))?.config()),
+        };
         let request = PlanRequest {
+            users_per_day: arrivals.map(|arrivals| arrivals.per_day),
+            opens: arrivals.map(|_| 0),
+            // The rate swings within the day, and all days are alike.
+            peak: arrivals.map(|arrivals| 1.0 + arrivals.swing),
+            busiest_day: arrivals.map(|_| 1.0),
+            reward_window_hours: arrivals.map_or(0.0, |arrivals| arrivals.reward_window / 3600.0),
             central_epsilon: self.central(),
             local_epsilon: limit,
             delta: self.delta,
@@ -233,18 +243,9 @@ impl Preparation<'_> {
         let failed = |error| self.plan(error);
         let planned = plan(&request.check().map_err(failed)?).map_err(failed)?;
         let task = planned.task();
-        let mechanism = match (algorithm.closes, self.arrivals) {
-            (ClosedBy::Count, _) => task.mechanism().clone(),
-            (ClosedBy::Time, None) => return Err(self.needs("arrivals")),
-            (ClosedBy::Time, Some(arrivals)) => {
-                self.by_time(task.mechanism(), arrivals.config().per_day, limit.cap())?
-            }
-        };
-        let smallest_batch = mechanism.schedule().smallest_batch();
-        let policy =
-            PolicyConfig { selection: self.selection(), smallest_batch, ..PolicyConfig::default() };
+        let policy = PolicyConfig { selection: self.selection(), ..(*task.policy()).into() };
         let policy = policy.check().map_err(|error| self.protocol(error))?;
-        let task = TaskConfig::new(mechanism, *task.learner(), policy)
+        let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
             .map_err(|error| self.protocol(error))?;
         Ok((task, planned.paper))
     }

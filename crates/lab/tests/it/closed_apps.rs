@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path};
 
-use incrowd_lab::experiment::{ExperimentConfig, Row};
+use incrowd_lab::experiment::{
+    AlgorithmConfig, AlgorithmName, ClosedBy, ExperimentConfig, Prepared, Row, Setting,
+};
+use incrowd_planner::{LocalLimit, PlanRequest, Shape, plan};
+use incrowd_sim::ArrivalsConfig;
 
 use crate::experiment::{Scratch, experiment, files};
 
@@ -56,7 +60,8 @@ fn the_table_tells_what_was_sent() {
         assert_eq!((row.pads.is_some(), row.surplus.is_some()), (by_time, by_time), "{name}");
         assert_eq!(row.reports.is_some(), name.starts_with("by "), "{name}");
         if by_time {
-            let size = 600 + 147;
+            // 300 in 3.6 hours, 450 at the peak, and 5.5 deviations.
+            let size = 450 + 117;
             assert_eq!(row.pads.unwrap() + row.reports.unwrap(), size * row.batches);
             assert!(row.pads.unwrap() > 0 && row.reports.unwrap() <= sent);
             assert!((7..=10).contains(&row.batches), "{}", row.batches);
@@ -80,6 +85,42 @@ fn the_table_tells_what_was_sent() {
             "by time, capped" => assert!(line.epsilon_local_certified.unwrap() <= 8.0),
             _ => {}
         }
+    }
+}
+
+/// What is simulated is what `incrowd plan` deploys for the same people, with the arms' policy.
+#[test]
+fn a_simulated_plan_is_the_planners() {
+    let arrivals = ArrivalsConfig { swing: 0.5, ..ArrivalsConfig::new(2000.0) }.check().unwrap();
+    let setting = Setting {
+        environment: "synthetic".into(),
+        dimension: 3,
+        arms: 4,
+        horizon: 6000,
+        central_epsilon: Some(1.0),
+        local_epsilon: None,
+        batch_size: None,
+    };
+    for (name, shape) in
+        [(AlgorithmName::Sblb, Shape::Fixed), (AlgorithmName::SblbGrowing, Shape::Growing)]
+    {
+        let algorithm = AlgorithmConfig { closes: ClosedBy::Time, ..AlgorithmConfig::new(name) };
+        let simulated = Prepared::new(&algorithm, &setting, 1e-6, Some(&arrivals)).unwrap();
+        let request = PlanRequest {
+            users_per_day: Some(2000.0),
+            opens: Some(0),
+            peak: Some(1.5),
+            busiest_day: Some(1.0),
+            central_epsilon: Some(1.0),
+            local_epsilon: LocalLimit::Unlimited,
+            shape,
+            ..PlanRequest::new(3, 6000)
+        };
+        let deployed = plan(&request.check().unwrap()).unwrap();
+        let mechanism = deployed.task().mechanism();
+        assert!(mechanism.window(1).unwrap().is_some(), "{name:?} closes by time");
+        assert_eq!(simulated.guarantee().mechanism(), Some(mechanism.hash()), "{name:?}");
+        assert!(Prepared::new(&algorithm, &setting, 1e-6, None).is_err(), "no clock");
     }
 }
 
