@@ -223,8 +223,9 @@ mod tests {
     /// window, by a sum over minutes at every start, is never above what there is room for.
     #[test]
     fn no_window_is_busier_than_its_room() {
+        use std::f64::consts::TAU;
         const MINUTES: usize = 1440;
-        let sine = |minute: usize| 1.0 + 0.8 * libm::sin(minute as f64 / 1440.0 * 6.283_185_307);
+        let sine = |minute: usize| 1.0 + 0.8 * libm::sin(minute as f64 / 1440.0 * TAU);
         let half = |minute: usize| if minute < MINUTES / 2 { 2.0 } else { 0.0 };
         let rates: [(f64, &dyn Fn(usize) -> f64); 3] =
             [(1.0, &|_| 1.0), (1.8, &sine), (2.0, &half)];
@@ -245,7 +246,7 @@ mod tests {
                     let most = arrivals.most_in(length as u32 * 60_000);
                     let name = format!("{peak} {busiest_day} {length}: {busiest} {most}");
                     assert!(busiest <= most * (1.0 + 1e-9), "{name}");
-                    if peak == 2.0 && busiest_day == 1.0 {
+                    if peak > 1.9 && busiest_day < 1.1 {
                         assert!(busiest >= most * (1.0 - 1e-9), "{name}, more room than needed");
                     }
                 }
