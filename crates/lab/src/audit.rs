@@ -2,11 +2,14 @@
 //! against what is certified.
 //!
 //! A certificate is an upper bound from a proof; an audit is a lower bound from runs. If the lower
-//! one is above the upper one, the code is not what the proof is about. Three things are looked at:
+//! one is above the upper one, the code is not what the proof is about. These are looked at:
 //!
 //! - **local**: reports of one device with each of two inputs, through their bytes;
 //! - **central**: released sums of whole batches in which one person has each of two inputs and the
 //!   others are fixed;
+//! - **presence**, where rounds close by time: released sums of windows with the person's report,
+//!   and with the pad that the shuffler puts in its place (a person who reports in another round is
+//!   not attacked);
 //! - **structure**: promises that are not an epsilon and that every certificate assumes: a release
 //!   is the sum of exactly the stated number of people, each counted once; values out of range are
 //!   clipped; the coins have the stated law.
@@ -21,7 +24,7 @@ use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Learner, Mechanism, MechanismConfig, Policy,
     ProtocolError, Round, Stage, TaskConfig,
 };
-use incrowd_shuffler::Refusal;
+use incrowd_shuffler::{CloseError, Refusal};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -33,8 +36,10 @@ mod structure;
 mod subject;
 
 pub use estimate::EstimateError;
-use search::{Input, Pair};
+use search::{Absent, Input, Pair};
 use subject::Subject;
+
+use crate::experiment::ClosedBy;
 
 /// One of this many runs is for the pilot that chooses the event.
 const PILOT_SHARE: u64 = 8;
@@ -51,6 +56,9 @@ pub struct AuditConfig {
     pub flip: FlipProbability,
     /// Reports in a batch (l), at least 1, with l m at most 10000.
     pub batch_size: u32,
+    /// What closes a batch.
+    #[serde(default)]
+    pub closes: ClosedBy,
     /// Certified epsilon of one report, at least 0.
     pub certified_local: f64,
     /// Certified epsilon of one release, at least 0.
@@ -98,6 +106,9 @@ pub enum AuditError {
     /// The shuffler refused.
     #[error(transparent)]
     Shuffler(#[from] Refusal),
+    /// The shuffler did not close a round.
+    #[error(transparent)]
+    Close(#[from] CloseError),
     /// A batch that took all reports and did not release.
     #[error("the batch took {0} reports and released nothing")]
     NotReleased(u32),
@@ -120,8 +131,8 @@ pub struct Side {
     pub failure_probability: f64,
     /// Runs with each input, pilot included.
     pub runs: u64,
-    /// The two inputs: context, then reward.
-    pub inputs: [(Vec<f64>, f64); 2],
+    /// The two inputs: context, then reward; none where the person is absent.
+    pub inputs: [Option<(Vec<f64>, f64)>; 2],
     /// What all other people in the batch have; none for the local side.
     pub others: Option<(Vec<f64>, f64)>,
     /// Whether the lower bound or the exact value is above what is certified.
@@ -135,7 +146,9 @@ pub struct AuditReport {
     pub local: Side,
     /// One release.
     pub central: Side,
-    /// Delta of the central side.
+    /// One release with and without the person's report, where rounds close by time.
+    pub presence: Option<Side>,
+    /// Delta of the sides that are about a release.
     pub delta: f64,
     /// Broken promises that are not an epsilon, in words.
     pub structure: Vec<String>,
@@ -146,7 +159,8 @@ pub struct AuditReport {
 impl AuditReport {
     /// Whether the code is not what the certificate is about.
     pub fn violated(&self) -> bool {
-        self.local.violated || self.central.violated || !self.structure.is_empty()
+        let presence = self.presence.as_ref().is_some_and(|side| side.violated);
+        self.local.violated || self.central.violated || presence || !self.structure.is_empty()
     }
 }
 
@@ -180,18 +194,17 @@ impl AuditConfig {
 
     fn mechanism(&self) -> Result<Mechanism, ProtocolError> {
         let (size, bits, flip) = (self.batch_size, self.bits, self.flip);
+        let (window, closes) = match self.closes {
+            ClosedBy::Count => (None, Closes::Count { grace: 0 }),
+            ClosedBy::Time => (Some(10), Closes::Time { opens: 0 }),
+        };
         MechanismConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             // One batch after another on one shuffler: as many rounds as a schedule can have.
-            schedule: vec![Stage {
-                rounds: u32::MAX - 1,
-                size,
-                window: None,
-                law: Law { bits, flip },
-            }],
+            schedule: vec![Stage { rounds: u32::MAX - 1, size, window, law: Law { bits, flip } }],
             layout: Layout::Shared,
-            closes: Closes::Count { grace: 0 },
+            closes,
             central_delta: self.delta,
             participations: 1,
             honest_fraction: 1.0,
@@ -212,21 +225,29 @@ impl Audit {
     /// Runs everything. `progress` hears of the runs done and of all that will be done.
     pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<AuditReport, AuditError> {
         let subject = Subject::new(self.task.clone(), self.round);
-        let total = 4 * self.config.runs;
-        let share = self.config.failure_probability / 4.0;
+        let by_time = subject.by_time();
+        let total = if by_time { 6 } else { 4 } * self.config.runs;
+        let share = self.config.failure_probability / if by_time { 5.0 } else { 4.0 };
         let mut structure = structure::promises(&subject, &mut self.stream(0))?;
         let law = structure::LawCheck {
             runs: (self.config.runs / 10).max(1000),
             failure_probability: 2.0 * share,
         };
         structure.extend(law.run(&subject, &mut self.stream(1))?);
-        let local = self.local(&subject, share, &mut |done| progress(done, total))?;
-        let central = self.central(&subject, &local.inputs, share, &mut |done| {
+        let (local, pair) = self.local(&subject, share, &mut |done| progress(done, total))?;
+        let (nobody, either) = ([Absent::Nobody], [Absent::First, Absent::Second]);
+        let central = self.central(&subject, &pair, &nobody, share, &mut |done| {
             progress(2 * self.config.runs + done, total);
         })?;
+        let presence = by_time.then(|| {
+            self.central(&subject, &pair, &either, share, &mut |done| {
+                progress(4 * self.config.runs + done, total);
+            })
+        });
         Ok(AuditReport {
             local,
             central,
+            presence: presence.transpose()?,
             delta: self.config.delta,
             structure,
             failure_probability: self.config.failure_probability,
@@ -245,7 +266,7 @@ impl Audit {
         subject: &Subject,
         failure_probability: f64,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Side, AuditError> {
+    ) -> Result<(Side, Pair), AuditError> {
         let mut randomizer = subject.randomizer();
         let mut laws = |pair: &Pair| pair.each(|input| subject.law(&mut randomizer, input));
         let pair = search::worst(subject.dimension(), 20_000, &[], &mut self.stream(2), |pair| {
@@ -264,27 +285,35 @@ impl Audit {
             }
         })?;
         let certified = self.config.certified_local;
-        Ok(self.side(certified, lower, Some(exact), failure_probability, &pair, None))
+        let inputs = pair.each(|input| Some(input.clone()));
+        let side = self.side(certified, lower, Some(exact), failure_probability, inputs, None);
+        Ok((side, pair))
     }
 
+    /// One release with each of two inputs, or with and without a report: the worst of what `absent`
+    /// allows.
     fn central(
         &self,
         subject: &Subject,
-        local: &[(Vec<f64>, f64); 2],
+        local: &Pair,
+        absent: &[Absent],
         failure_probability: f64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Side, AuditError> {
-        let (pair, others) = self.worst_batch(subject, local);
+        let (pair, others, absent) = self.worst_batch(subject, local, absent);
         let mut randomizer = subject.randomizer();
         let crowd = subject.others(&mut randomizer, &others);
-        let [p, q] = pair.each(|input| crowd.with(&subject.law(&mut randomizer, input)));
+        let padded = absent.padded(&pair);
+        let [p, q] = padded.each(|input| crowd.with(&subject.law(&mut randomizer, input)));
         let exact = p.exact_epsilon(&q, self.config.delta);
         let statistic = p.log_ratios(&q);
         let lower =
             self.lower_bound(self.config.delta, failure_probability, progress, |second| {
-                let mut rng = self.stream(20 + u64::from(second));
+                let part = if absent == Absent::Nobody { 20 } else { 30 };
+                let mut rng = self.stream(part + u64::from(second));
                 let (mut batch, mut randomizer) = (subject.batch(), subject.randomizer());
-                let (statistic, victim, others) = (&statistic, pair.input(second), &others);
+                let (statistic, others) = (&statistic, &others);
+                let victim = absent.victim(&pair, second);
                 move || {
                     let sums =
                         subject.release(&mut batch, &mut randomizer, victim, others, &mut rng)?;
@@ -292,35 +321,42 @@ impl Audit {
                 }
             })?;
         let certified = self.config.certified_central;
-        Ok(self.side(certified, lower, exact, failure_probability, &pair, Some(others)))
+        let inputs = [false, true].map(|second| absent.victim(&pair, second).cloned());
+        Ok(self.side(certified, lower, exact, failure_probability, inputs, Some(others)))
     }
 
     /// The victim's inputs and the others' that an attack with this many runs gets most from, as a
     /// Renyi bound ranks them.
-    fn worst_batch(&self, subject: &Subject, local: &[(Vec<f64>, f64); 2]) -> (Pair, Input) {
+    fn worst_batch(
+        &self,
+        subject: &Subject,
+        local: &Pair,
+        absent: &[Absent],
+    ) -> (Pair, Input, Absent) {
         let delta = self.config.delta.max(100.0 / self.config.runs as f64).min(0.1);
         let mut randomizer = subject.randomizer();
         let mut rng = self.stream(4);
-        let known = [Pair::from(local.clone()), Pair::from(local.clone()).swapped()];
-        let mut best: Option<(f64, Pair, Input)> = None;
-        for others in search::crowds(subject.dimension(), &known[0]) {
+        let known = [local.clone(), local.clone().swapped()];
+        let mut best: Option<(f64, Pair, Input, Absent)> = None;
+        for others in search::crowds(subject.dimension(), local) {
             let crowd = subject.others(&mut randomizer, &others);
             let evaluations = (4_000_000 / crowd.points().max(1)).clamp(100, 5000);
-            let mut score = |pair: &Pair| {
-                let [p, q] = pair.each(|input| crowd.with(&subject.law(&mut randomizer, input)));
-                p.renyi_score(&q, delta)
-            };
-            let pair =
-                search::worst(subject.dimension(), evaluations, &known, &mut rng, &mut score);
-            let value = score(&pair);
-            if best.as_ref().is_none_or(|(found, ..)| value > *found) {
-                best = Some((value, pair, others));
+            for &absent in absent {
+                let mut score = |pair: &Pair| {
+                    let law = |input: &Input| crowd.with(&subject.law(&mut randomizer, input));
+                    let [p, q] = absent.padded(pair).each(law);
+                    p.renyi_score(&q, delta)
+                };
+                let pair =
+                    search::worst(subject.dimension(), evaluations, &known, &mut rng, &mut score);
+                let value = score(&pair);
+                if best.as_ref().is_none_or(|(found, ..)| value > *found) {
+                    best = Some((value, pair, others.clone(), absent));
+                }
             }
         }
-        let fallback = Pair::from(local.clone());
-        best.map_or((fallback.clone(), fallback.input(false).clone()), |(_, pair, others)| {
-            (pair, others)
-        })
+        let (_, pair, others, absent) = best.expect("invariant: there are crowds and worlds");
+        (pair, others, absent)
     }
 
     /// The lower bound on epsilon from runs of the statistic that `runner` gives for the first
@@ -361,9 +397,10 @@ impl Audit {
         lower: f64,
         exact: Option<f64>,
         failure_probability: f64,
-        pair: &Pair,
+        inputs: [Option<Input>; 2],
         others: Option<Input>,
     ) -> Side {
+        let parts = |input: Input| (input.context, input.reward);
         let above = |value: f64| value > certified * (1.0 + slack::ROUNDING) + slack::ROUNDING;
         Side {
             certified,
@@ -371,8 +408,8 @@ impl Audit {
             exact_for_pair: exact.filter(|value| value.is_finite()),
             failure_probability,
             runs: self.config.runs,
-            inputs: pair.each(|input| (input.context.clone(), input.reward)),
-            others: others.map(|input| (input.context, input.reward)),
+            inputs: inputs.map(|input| input.map(parts)),
+            others: others.map(parts),
             violated: lower > certified || exact.is_some_and(above),
         }
     }

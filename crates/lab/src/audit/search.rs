@@ -79,9 +79,31 @@ impl Pair {
     }
 }
 
-impl From<[(Vec<f64>, f64); 2]> for Pair {
-    fn from(inputs: [(Vec<f64>, f64); 2]) -> Self {
-        Self(inputs.map(|(context, reward)| Input { context, reward }))
+/// Who is not there: the person is then replaced by a pad, a report of the zero vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absent {
+    Nobody,
+    /// The person, in the first world.
+    First,
+    /// The person, in the second world.
+    Second,
+}
+
+impl Absent {
+    /// What the person reports in the first world, or in the second.
+    pub fn victim(self, pair: &Pair, second: bool) -> Option<&Input> {
+        let absent = if second { Self::Second } else { Self::First };
+        (self != absent).then(|| pair.input(second))
+    }
+
+    /// The same pair, with the input of a pad for whoever is absent.
+    pub fn padded(self, pair: &Pair) -> Pair {
+        let pad = |input: &Input| Input::new(vec![0.0; input.context.len()], 0.0);
+        let world = |second| {
+            let there = self.victim(pair, second);
+            there.map_or_else(|| pad(pair.input(second)), Clone::clone)
+        };
+        Pair([world(false), world(true)])
     }
 }
 

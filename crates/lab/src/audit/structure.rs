@@ -16,7 +16,11 @@ pub(super) fn promises(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<St
     let mut positions = vec![0, size / 2, size - 1];
     positions.dedup();
     for position in positions {
-        broken.extend(marked_batch(subject, position)?);
+        broken.extend(if subject.by_time() {
+            marked_window(subject, position)?
+        } else {
+            marked_batch(subject, position)?
+        });
     }
     broken.extend(clipping(subject, rng)?);
     broken.extend(second_report(subject, rng));
@@ -41,6 +45,30 @@ fn marked_batch(subject: &Subject, position: usize) -> Result<Vec<String>, Audit
         }
     }
     Ok(vec![format!("a batch of {size} did not release after {} reports", size + 1)])
+}
+
+/// The same where the clock closes: nothing is released before, what comes when the batch is full
+/// does not count, and with pads of 0 the release is the sum of the reports.
+fn marked_window(subject: &Subject, position: usize) -> Result<Vec<String>, AuditError> {
+    let size = subject.round.size as usize;
+    // The marked report is the last but one that comes, so that windows are empty, half full and
+    // overfull in turn.
+    let people = position + 2;
+    let mut batch = subject.batch();
+    for person in 0..people {
+        let bytes = marked_report(subject, person, person == position)?;
+        if send_twice(&mut batch, &bytes).is_some() {
+            return Ok(vec![format!("a window was released by its report {}", person + 1)]);
+        }
+    }
+    let counted = people.min(size);
+    let missing = batch.missing() as usize;
+    let sums = batch.close(&vec![0; subject.mechanism.coordinates()])?.sums().to_vec();
+    let mut broken = judge_release(&sums, counted, counted, true);
+    if missing != size - counted {
+        broken.push(format!("{missing} pads for {counted} people in a batch of {size}"));
+    }
+    Ok(broken)
 }
 
 fn marked_report(subject: &Subject, person: usize, marked: bool) -> Result<Vec<u8>, AuditError> {
@@ -128,12 +156,23 @@ impl LawCheck {
     pub fn run(&self, subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
         let inputs = probes(subject.dimension());
         let cells = subject.mechanism.coordinates() * (subject.round.law.bits as usize + 1);
-        let each = self.failure_probability / (2 * inputs.len() * cells) as f64;
+        let laws = inputs.len() + usize::from(subject.by_time());
+        let each = self.failure_probability / (2 * laws * cells) as f64;
         let mut broken = Vec::new();
+        if subject.by_time() {
+            let law = stated(subject, &inputs[0]);
+            let mut hits = nothing(&law);
+            for _ in 0..self.runs {
+                for (row, count) in hits.iter_mut().zip(subject.pads(1, rng)) {
+                    row[count as usize] += 1;
+                }
+            }
+            let wrong = self.judge(subject, &law, &hits, each)?;
+            broken.extend(wrong.into_iter().map(|text| format!("of a pad, {text}")));
+        }
         for input in inputs {
             let law = stated(subject, &input);
-            let mut hits: Vec<Vec<u64>> =
-                law.coordinates().iter().map(|row| vec![0; row.len()]).collect();
+            let mut hits = nothing(&law);
             for _ in 0..self.runs {
                 for (row, count) in hits.iter_mut().zip(subject.report(&input, rng)?) {
                     row[usize::from(count)] += 1;
@@ -168,8 +207,13 @@ impl LawCheck {
     }
 }
 
-/// In range, so that the formula applies as it is: the ends of every axis, the middle, and the
-/// diagonal.
+/// No hits yet.
+fn nothing(law: &Law) -> Vec<Vec<u64>> {
+    law.coordinates().iter().map(|row| vec![0; row.len()]).collect()
+}
+
+/// In range, so that the formula applies as it is: the middle, which is also the law of a pad, the
+/// ends of every axis, and the diagonal.
 fn probes(dimension: usize) -> Vec<Input> {
     let side = 0.999 / (dimension as f64).sqrt();
     vec![

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use incrowd_device::{Device, Randomizer};
-use incrowd_protocol::{Mechanism, Report, Round, TaskConfig};
-use incrowd_shuffler::{Batch, Outcome};
+use incrowd_device::{Device, Randomizer, simulated_pads};
+use incrowd_protocol::{Closes, Mechanism, Report, Round, TaskConfig};
+use incrowd_shuffler::{Accumulator, Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
@@ -60,29 +60,47 @@ impl Subject {
         Ok(Report::decode(&bytes, &self.mechanism)?.counts().to_vec())
     }
 
-    /// The next release: the victim first, then the others until the batch is full.
+    /// The next release: the victim first, unless absent, then the others until the batch is full.
+    /// An absent victim leaves a place, which the clock fills with a pad.
     pub fn release(
         &self,
         batch: &mut Batch,
         randomizer: &mut Randomizer,
-        victim: &Input,
+        victim: Option<&Input>,
         others: &Input,
         rng: &mut ChaCha8Rng,
     ) -> Result<Vec<i64>, AuditError> {
         let outcome = batch.fill(|round, sums| {
-            let mut next = victim;
-            while !sums.is_full() {
-                let (counts, _) = randomizer.randomize(round, &next.context, next.reward, rng);
+            let mut report = |input: &Input, sums: &mut Accumulator| {
+                let (counts, _) = randomizer.randomize(round, &input.context, input.reward, rng);
                 sums.add(counts);
-                next = others;
+            };
+            if let Some(victim) = victim {
+                report(victim, sums);
+            }
+            let places = round.size - u32::from(victim.is_none());
+            while sums.count() < places {
+                report(others, sums);
             }
         });
         match outcome {
-            Outcome::Released(sums) => Ok(sums.sums().to_vec()),
+            Outcome::Released(sums) if !self.by_time() => Ok(sums.sums().to_vec()),
             Outcome::Refused(refusal) => Err(refusal.into()),
-            Outcome::Counted | Outcome::Surplus | Outcome::Duplicate => {
-                Err(AuditError::NotReleased(self.round.size))
+            Outcome::Counted if self.by_time() => {
+                let pads = self.pads(batch.missing(), rng);
+                Ok(batch.close(&pads)?.sums().to_vec())
             }
+            _ => Err(AuditError::NotReleased(self.round.size)),
         }
+    }
+
+    /// Whether rounds close by the clock.
+    pub fn by_time(&self) -> bool {
+        matches!(self.mechanism.closes(), Closes::Time { .. })
+    }
+
+    /// The sums of this many pads, as the shuffler makes them.
+    pub fn pads(&self, number: u32, rng: &mut ChaCha8Rng) -> Vec<u64> {
+        simulated_pads(&self.mechanism, &self.round, number, rng)
     }
 }

@@ -3,9 +3,13 @@
 use std::{error::Error, process::ExitCode};
 
 use clap::Args;
-use incrowd_lab::audit::{AuditConfig, AuditReport, Side};
+use incrowd_lab::{
+    audit::{AuditConfig, AuditReport, Side},
+    experiment::ClosedBy,
+};
+use incrowd_planner::ClosingRule;
 use incrowd_privacy::{
-    central::{self, Setting},
+    central::{self, Presence, Setting},
     format_epsilon, local,
 };
 use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, FlipProbability, Keep};
@@ -37,6 +41,10 @@ pub struct Arguments {
     /// Reports in a batch (l).
     #[arg(long, default_value_t = 50)]
     batch_size: u32,
+    /// What closes a batch: its last report, or the clock; then the attack is also on whether a
+    /// person reports.
+    #[arg(long, value_enum, default_value_t = ClosingRule::Count)]
+    closes: ClosingRule,
     /// Delta of the central guarantee.
     #[arg(long, default_value_t = 1e-4)]
     delta: f64,
@@ -77,12 +85,18 @@ fn config(arguments: &Arguments) -> Result<AuditConfig, Box<dyn Error>> {
     let keep = Keep::new(flip.keep().next_up())?;
     let size = BatchSize::new(u64::from(arguments.batch_size))?;
     let (d, m) = (Dimension::new(arguments.dimension)?, Bits::new(arguments.bits)?);
+    let (closes, presence) = match arguments.closes {
+        ClosingRule::Count => (ClosedBy::Count, Presence::Fixed),
+        ClosingRule::Time => (ClosedBy::Time, Presence::Free),
+    };
     let setting = Setting::new(d, m, keep, size, Delta::new(arguments.delta)?);
+    let setting = Setting { presence, ..setting };
     Ok(AuditConfig {
         dimension: arguments.dimension,
         bits: arguments.bits,
         flip,
         batch_size: arguments.batch_size,
+        closes,
         certified_local: local::certify(d, m, keep).epsilon,
         certified_central: central::certify(&setting)?.epsilon,
         delta: arguments.delta,
@@ -97,6 +111,9 @@ fn print_text(report: &AuditReport) {
     out!("                      from runs    on paper, exact     upper bound");
     print_side("one report", &report.local);
     print_side("one release", &report.central);
+    if let Some(presence) = &report.presence {
+        print_side("there or not", presence);
+    }
     out!(
         "(delta of a release {:e}; correct code is accused with probability at most {:e})",
         report.delta,

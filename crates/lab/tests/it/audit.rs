@@ -2,9 +2,15 @@
 //!
 //! Statistics: every audit has a failure probability of 1e-9 in all, and a fixed seed.
 
-use incrowd_lab::audit::{AuditConfig, AuditError, AuditReport};
-use incrowd_privacy::local;
-use incrowd_protocol::{Bits, Dimension, FlipProbability, Keep};
+use incrowd_lab::{
+    audit::{AuditConfig, AuditError, AuditReport},
+    experiment::ClosedBy,
+};
+use incrowd_privacy::{
+    central::{self, Presence, Setting},
+    local,
+};
+use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, FlipProbability, Keep};
 
 /// What is certified at d=1, m=1, c=0.8, l=50, delta=1e-4: the Renyi bound of theory section 3 is
 /// 2.953 there (a script of its own: integer orders, 25 distances, a in {0, 1, 2, 5, 12, 24}),
@@ -23,6 +29,7 @@ fn config(dimension: u32, bits: u32, keep: f64, batch_size: u32, runs: u64) -> A
         bits,
         flip: FlipProbability::from_keep(keep).unwrap(),
         batch_size,
+        closes: ClosedBy::Count,
         certified_local: certified,
         // A release is made from the reports, so what holds for a report holds for it.
         certified_central: certified,
@@ -39,7 +46,7 @@ fn run(config: AuditConfig) -> AuditReport {
 
 fn assert_passes(report: &AuditReport) {
     assert!(!report.violated(), "{report:?}");
-    for side in [&report.local, &report.central] {
+    for side in [&report.local, &report.central].into_iter().chain(&report.presence) {
         assert!(side.lower > 0.0 && side.lower <= side.certified, "{side:?}");
         if let Some(exact) = side.exact_for_pair {
             assert!(side.lower <= exact && exact <= side.certified, "{side:?}");
@@ -183,6 +190,45 @@ fn an_audit_is_a_function_of_its_seed_and_tells_how_far_it_is() {
     assert!(heard.is_sorted());
     let json = serde_json::to_value(&first).unwrap();
     assert_eq!(json["local"]["violated"], false);
+}
+
+/// Rounds that close by time, against the certificate in which presence is free.
+fn audit_by_time_accepts(dimension: u32, bits: u32) {
+    let (keep, size) = (0.4, 10);
+    let setting = Setting::new(
+        Dimension::new(dimension).unwrap(),
+        Bits::new(bits).unwrap(),
+        Keep::new(keep).unwrap(),
+        BatchSize::new(size).unwrap(),
+        Delta::new(1e-4).unwrap(),
+    );
+    let setting = Setting { presence: Presence::Free, ..setting };
+    let report = run(AuditConfig {
+        closes: ClosedBy::Time,
+        certified_central: central::certify(&setting).unwrap().epsilon,
+        ..config(dimension, bits, keep, size as u32, 40_000)
+    });
+    assert_passes(&report);
+    // The two worlds differ by a report, and whoever is absent has a pad.
+    let presence = report.presence.unwrap();
+    assert_eq!(presence.inputs.iter().flatten().count(), 1, "{presence:?}");
+    assert!(presence.exact_for_pair.is_none_or(|exact| exact > 0.2), "{presence:?}");
+    assert!(report.central.inputs.iter().all(Option::is_some));
+}
+
+#[test]
+fn an_audit_by_time_accepts_d1_m1() {
+    audit_by_time_accepts(1, 1);
+}
+
+#[test]
+fn an_audit_by_time_accepts_d1_m2() {
+    audit_by_time_accepts(1, 2);
+}
+
+#[test]
+fn an_audit_by_time_accepts_d2_m3() {
+    audit_by_time_accepts(2, 3);
 }
 
 /// One person in a batch; and if it is released one report short, nobody: no panic.
