@@ -231,6 +231,7 @@ impl Audit {
         let mut structure = structure::promises(&subject, &mut self.stream(0))?;
         let law = structure::LawCheck {
             runs: (self.config.runs / 10).max(1000),
+            pads: self.config.runs,
             failure_probability: 2.0 * share,
         };
         structure.extend(law.run(&subject, &mut self.stream(1))?);

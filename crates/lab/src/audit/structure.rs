@@ -147,6 +147,8 @@ fn second_report(subject: &Subject, rng: &mut ChaCha8Rng) -> Option<String> {
 pub(super) struct LawCheck {
     /// Reports for each input.
     pub runs: u64,
+    /// Pads, where rounds close by time.
+    pub pads: u64,
     /// Probability that a correct device fails.
     pub failure_probability: f64,
 }
@@ -162,12 +164,12 @@ impl LawCheck {
         if subject.by_time() {
             let law = stated(subject, &inputs[0]);
             let mut hits = nothing(&law);
-            for _ in 0..self.runs {
+            for _ in 0..self.pads {
                 for (row, count) in hits.iter_mut().zip(subject.pads(1, rng)) {
                     row[count as usize] += 1;
                 }
             }
-            let wrong = self.judge(subject, &law, &hits, each)?;
+            let wrong = judge(subject, &law, &hits, self.pads, each)?;
             broken.extend(wrong.into_iter().map(|text| format!("of a pad, {text}")));
         }
         for input in inputs {
@@ -178,33 +180,34 @@ impl LawCheck {
                     row[usize::from(count)] += 1;
                 }
             }
-            broken.extend(self.judge(subject, &law, &hits, each)?);
+            broken.extend(judge(subject, &law, &hits, self.runs, each)?);
         }
         Ok(once_each(broken))
     }
+}
 
-    fn judge(
-        &self,
-        subject: &Subject,
-        law: &Law,
-        hits: &[Vec<u64>],
-        failure_probability: f64,
-    ) -> Result<Vec<String>, AuditError> {
-        // Thresholds are rounded to 32 bits.
-        let rounding = f64::from(subject.round.law.bits) / f64::from(1u32 << 30);
-        let mut broken = Vec::new();
-        for (coordinate, (law, hits)) in law.coordinates().iter().zip(hits).enumerate() {
-            for (&p, &hits) in law.iter().zip(hits) {
-                let low = estimate::binomial_lower(hits, self.runs, failure_probability)?;
-                let high = estimate::binomial_upper(hits, self.runs, failure_probability)?;
-                if p < low - rounding || p > high + rounding {
-                    broken.push(format!("coordinate {coordinate} does not have the stated law"));
-                    break;
-                }
+/// Coordinates whose frequencies in `runs` reports are not those of the law.
+fn judge(
+    subject: &Subject,
+    law: &Law,
+    hits: &[Vec<u64>],
+    runs: u64,
+    failure_probability: f64,
+) -> Result<Vec<String>, AuditError> {
+    // Thresholds are rounded to 32 bits.
+    let rounding = f64::from(subject.round.law.bits) / f64::from(1u32 << 30);
+    let mut broken = Vec::new();
+    for (coordinate, (law, hits)) in law.coordinates().iter().zip(hits).enumerate() {
+        for (&p, &hits) in law.iter().zip(hits) {
+            let low = estimate::binomial_lower(hits, runs, failure_probability)?;
+            let high = estimate::binomial_upper(hits, runs, failure_probability)?;
+            if p < low - rounding || p > high + rounding {
+                broken.push(format!("coordinate {coordinate} does not have the stated law"));
+                break;
             }
         }
-        Ok(broken)
     }
+    Ok(broken)
 }
 
 /// No hits yet.

@@ -35,6 +35,20 @@ fn the_real_code_passes_and_the_certificate_is_not_far_above_the_attack() {
 }
 
 #[test]
+fn rounds_that_close_by_time_are_audited_with_presence() {
+    let output = incrowd(&["audit", "--closes", "time", "--runs", "100000", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let presence = &report["presence"];
+    assert_eq!(presence["certified"], report["central"]["certified"]);
+    assert!(presence["inputs"].as_array().unwrap().iter().any(serde_json::Value::is_null));
+    let number = |key: &str| presence[key].as_f64().unwrap();
+    assert!(number("lower") > 0.0 && number("lower") <= number("exact_for_pair"), "{presence}");
+    let text = incrowd(&["audit", "--closes", "time", "--runs", "1000"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("\nthere or not "));
+}
+
+#[test]
 fn bad_input_is_exit_code_2_and_names_the_rule() {
     for (arguments, message) in [
         (&["--keep", "1"][..], "keep is 1, must be above"),
