@@ -15,10 +15,7 @@ use incrowd_sim::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{
-    Output,
-    served::{self, Served},
-};
+use crate::{Output, moment, served::Served};
 
 /// From the start of the program to the opening of round 1: what a node takes to start.
 const START: Duration = Duration::from_millis(500);
@@ -55,7 +52,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { problem, window, seed, output } = arguments;
-    let opens = served::milliseconds() + START.as_millis() as u64;
+    let opens = moment::now() + START.as_millis() as u64;
     let task = problem.timed_task(opens, *window)?;
     let people = problem.people(*seed)?;
     let certificate = certify(task.mechanism())?;

@@ -8,12 +8,16 @@ use std::{
 use incrowd_protocol::{Closes, Mechanism};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-const HOUR: u64 = 3_600_000;
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+/// Round 1 of a plan that opens now opens so much later, at least: for making the plan, and for
+/// starting a service with it.
+const SOON: u64 = MINUTE;
 
 /// The argument that says when round 1 opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opens {
-    /// At once.
+    /// At the first full minute that a plan made now can still meet.
     Now,
     /// Milliseconds since 1970.
     At(u64),
@@ -39,8 +43,8 @@ impl Opens {
     pub fn resolve(opens: Option<Self>, now: u64) -> u64 {
         match opens {
             Some(Self::At(time)) => time,
-            Some(Self::Now) => now,
-            None => (now / HOUR + 1) * HOUR,
+            Some(Self::Now) => (now + SOON).next_multiple_of(MINUTE),
+            None => (now + 1).next_multiple_of(HOUR),
         }
     }
 }
@@ -75,7 +79,7 @@ pub fn words(milliseconds: u64) -> String {
 
 /// A length of time with its two largest units.
 pub fn span(milliseconds: f64) -> String {
-    let units = [("d", 24 * HOUR), ("h", HOUR), ("min", 60_000), ("s", 1000)];
+    let units = [("d", 24 * HOUR), ("h", HOUR), ("min", MINUTE), ("s", 1000)];
     let whole = milliseconds.round() as u64;
     let Some(first) = units.iter().position(|&(_, unit)| whole >= unit) else {
         return format!("{whole} ms");
@@ -124,7 +128,10 @@ mod tests {
         assert_eq!(words(1_800_000_000_250), "Friday 15 January 2027, 08:00:00.250 UTC");
         assert_eq!(Opens::resolve(None, 1_800_000_000_000), 1_800_000_000_000 + HOUR);
         assert_eq!(Opens::resolve(None, 1_799_999_999_999), 1_800_000_000_000);
-        assert_eq!(Opens::resolve(Some(Opens::Now), 7), 7);
+        // One to two minutes later, and a full minute.
+        assert_eq!(Opens::resolve(Some(Opens::Now), 0), MINUTE);
+        assert_eq!(Opens::resolve(Some(Opens::Now), 7), 2 * MINUTE);
+        assert_eq!(Opens::resolve(Some(Opens::Now), MINUTE), 2 * MINUTE);
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub struct Arguments {
     /// What closes a batch: the clock if people per day are known, else its last report.
     #[arg(long, value_enum)]
     closes: Option<ClosingRule>,
-    /// When round 1 opens, like 2027-01-15T08:00:00Z, or 'now'; the next full hour if not given.
+    /// When round 1 opens, like 2027-01-15T08:00:00Z; 'now' is the first full minute at least a
+    /// minute from now, so that a service can be started in time; the next full hour if not given.
     #[arg(long, value_name = "TIME")]
     opens: Option<Opens>,
     /// Peak rate over mean rate that rounds have room for, at least 1; 2 if not given.

@@ -1,18 +1,11 @@
 //! The product as an algorithm of the simulator, with everything between device and model over
 //! HTTP: a real node with an embedded store.
 
-use std::{
-    error::Error,
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
 
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, ShufflerConfig};
+use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ShufflerConfig};
 use incrowd_protocol::{
     Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window, push_report,
 };
@@ -20,7 +13,7 @@ use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
 use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
 use tokio::runtime::Runtime;
 
-use crate::runtime;
+use crate::{moment, runtime};
 
 /// Reports in one request.
 const REQUEST: u32 = 200;
@@ -69,6 +62,8 @@ impl Served {
             limits,
             shuffler: ShufflerConfig {
                 release_delay_milliseconds: RELEASE_DELAY,
+                // In the data folder, so that nothing is left behind.
+                round_keys: Some(RoundKeysConfig::File { path: None }),
                 ..ShufflerConfig::default()
             },
             ..NodeConfig::default()
@@ -132,7 +127,7 @@ impl Served {
     fn next_round(&mut self) -> Result<(), Box<dyn Error>> {
         let mechanism = self.task.mechanism();
         let (round, window) = loop {
-            let now = milliseconds();
+            let now = moment::now();
             let round = match mechanism.round_at(now).ok_or("the demo's rounds close by time")? {
                 OpenRound::Open(round) => round,
                 OpenRound::NotYet => 1,
@@ -159,7 +154,7 @@ impl Served {
     /// Whether somebody who came now could be too late for the round.
     fn ends(&self) -> bool {
         let length = self.window.closes - self.window.opens;
-        milliseconds() + length / 4 >= self.window.closes
+        moment::now() + length / 4 >= self.window.closes
     }
 
     fn answer(&mut self, context: &[f64], reward: f64) -> Result<(), Box<dyn Error>> {
@@ -179,12 +174,6 @@ impl Served {
         }
         Ok(())
     }
-}
-
-/// The clock of this machine, in milliseconds since 1970.
-pub fn milliseconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Algorithm for Served {

@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::SystemTime,
 };
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -251,8 +250,7 @@ fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
 
 /// When a round opens or closes, in seconds from now.
 fn window(opens: u64, closes: u64) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let now = moment::now();
     let seconds = |time: u64| time.saturating_sub(now).div_ceil(1000);
     let closes = format!("closes in {} s", seconds(closes));
     if now < opens { format!("opens in {} s, {closes}", seconds(opens)) } else { closes }

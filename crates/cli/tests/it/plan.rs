@@ -90,6 +90,21 @@ reports too late              4.6%  (at most)
     assert!(rest.contains("\nThis holds if\n"));
 }
 
+/// A plan that takes a while is still made before its first round opens.
+#[test]
+fn a_plan_for_now_is_not_in_the_past() {
+    let plan = |opens: &str| {
+        let output = incrowd(&format!(
+            "plan --dimension 2 --users-per-day 1000 --days 2 --batch-size 500 --opens {opens}"
+        ));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    assert_eq!(plan("now"), "");
+    let late = "round 1 opens in the past: Friday 15 January 2021, 08:00:00 UTC\n";
+    assert_eq!(plan("2021-01-15T08:00:00Z"), late);
+}
+
 /// Everything but the certificate, which has its own tests.
 #[test]
 fn a_whole_text_by_time() {
@@ -110,7 +125,7 @@ bytes in a report               49
 predicted regret               577  (1.6% of random choices; a rank, not a promise)
   random choices             36488
 pads                         55.9%  (room for 2 times the mean rate)
-surplus, lost                6e-7%  (at most, all the time at that rate; any in a round: chance 1e-6)
+surplus, lost                6e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
 under way, lost              0.14%  (at most, when their round closes)
 decision to model       at most 2 h 58 min
 
