@@ -315,6 +315,8 @@ fn serve_makes_what_is_missing_and_ends_well() {
             .args(LIFTED.split(' '))
             .arg("--data")
             .arg(site.path("both"))
+            .arg("--config")
+            .arg(site.path("settings.toml"))
             .arg("--task")
             .arg(&plan);
         Service::start(&mut command, &log).unwrap()
@@ -343,6 +345,7 @@ fn serve_makes_what_is_missing_and_ends_well() {
     second
         .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
         .args(LIFTED.split(' '));
+    second.arg("--config").arg(site.path("settings.toml"));
     second.arg("--data").arg(site.path("both")).arg("--task").arg(&plan);
     let second = second.output().unwrap();
     assert_eq!(second.status.code(), Some(2));
@@ -350,7 +353,7 @@ fn serve_makes_what_is_missing_and_ends_well() {
     assert!(again.terminate().success());
 }
 
-/// R28 with real processes and the default place of round keys.
+/// R28 with real processes and round keys in memory.
 #[test]
 fn an_old_store_put_back_is_refused_before_it_counts() {
     let site = Site::new(3, 4, 3);
@@ -359,6 +362,7 @@ fn an_old_store_put_back_is_refused_before_it_counts() {
         let mut serve = incrowd();
         serve.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
         serve.args(LIFTED.split(' ')).arg("--data").arg(site.path("both"));
+        serve.arg("--config").arg(site.path("settings.toml"));
         serve.arg("--task").arg(site.path("task.toml"));
         serve
     };

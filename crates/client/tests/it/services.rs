@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use incrowd_client::{Builder, Client, Limits};
 use incrowd_node::{
-    KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, Role, Roles, Tokens,
+    KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, Role, Roles, RoundKeysConfig,
+    ShufflerConfig, Tokens,
 };
 use incrowd_protocol::TaskId;
 
@@ -45,6 +46,11 @@ fn node(data: &Path, task: &str) -> (Node, String, String) {
         data: data.to_owned(),
         tasks: vec![file],
         limits,
+        // Below the data folder, so that nothing is left in /dev/shm.
+        shuffler: ShufflerConfig {
+            round_keys: Some(RoundKeysConfig::File { path: None }),
+            ..ShufflerConfig::default()
+        },
         ..NodeConfig::default()
     };
     (Node::start(&config, Roles::Both).unwrap(), device, relay)
