@@ -121,8 +121,8 @@ impl Builder {
         self
     }
 
-    /// Where the device remembers its participation, its last notice and model, how far its clock is
-    /// off, and unfinished uploads.
+    /// Where the device remembers its participation, its last notice and model, how far its clock
+    /// is off, and unfinished uploads.
     ///
     /// # Privacy
     /// Without it they are in memory only: after a restart the device may send a second report for
@@ -315,8 +315,8 @@ impl Builder {
         Ok(())
     }
 
-    /// The task's notice from the shuffler; or, if nobody answers for it, the one that was kept, and
-    /// the error. Checked either way.
+    /// The task's notice from the shuffler; or, if nobody answers for it, the one that was kept,
+    /// and the error. Checked either way.
     async fn notice(
         &self,
         shuffler: &ShufflerApi,

@@ -18,10 +18,10 @@ use crate::{
 ///
 /// # What becomes of a decision
 /// It is due at its time plus the reward window plus the jitter. At that moment, with or without
-/// network, a participation is spent, the report is randomized for the round that is open then (with
-/// the default reward, if none came) and written to the state file. From then on the same bytes are
-/// sent until the shuffler's last word, also after restarts. A report is never made twice or for
-/// another round, and a participation never comes back.
+/// network, a participation is spent, the report is randomized for the round that is open then
+/// (with the default reward, if none came) and written to the state file. From then on the same
+/// bytes are sent until the shuffler's last word, also after restarts. A report is never made twice
+/// or for another round, and a participation never comes back.
 ///
 /// Dropping the last clone stops the background work: a decision that is not due yet is forgotten
 /// and spends nothing, a report that is not decided is sent at the next start with the same state
@@ -30,9 +30,9 @@ use crate::{
 /// # Privacy
 /// So whether a report is made depends on the application's life until the decision is due, and
 /// people who dislike what they see may close the application. Where batches close by time that is
-/// one report of one batch, which the guarantee covers. Where they close by count it is not covered:
-/// a missing report moves every later boundary, and the round must be asked for over the network.
-/// Such tasks are for simulations and the paper; deploy `closes = "time"`.
+/// one report of one batch, which the guarantee covers. Where they close by count it is not
+/// covered: a missing report moves every later boundary, and the round must be asked for over the
+/// network. Such tasks are for simulations and the paper; deploy `closes = "time"`.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,

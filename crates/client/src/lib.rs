@@ -3,8 +3,9 @@
 //!
 //! [`Client::rank`] decides on the device from the last model, without network. The [`Decision`]
 //! takes a reward until its window is over; then, at a moment that was drawn before any reward, the
-//! report is made and leaves, whatever the reward and whether there was one. [`blocking::Client`] has the same
-//! calls for programs without an async runtime; [`transport`] has the requests alone, for tools.
+//! report is made and leaves, whatever the reward and whether there was one. [`blocking::Client`]
+//! has the same calls for programs without an async runtime; [`transport`] has the requests alone,
+//! for tools.
 //!
 //! # Privacy
 //! A device pins its task's id, which binds the mechanism and the keys of both servers, and

@@ -7,8 +7,8 @@ pub enum Phase {
     Waiting,
     /// The next decision will be reported.
     Open,
-    /// A decision's report is pending or being made; where batches close by count, or being sent. No
-    /// other decision is reported meanwhile.
+    /// A decision's report is pending or being made; where batches close by count, or being sent.
+    /// No other decision is reported meanwhile.
     Busy,
     /// All reports of this device are made, or the task is over. Ranking goes on.
     Done,

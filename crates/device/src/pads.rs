@@ -54,8 +54,8 @@ fn groups(round: &Round) -> Vec<(u32, u64)> {
     thresholds.chunk_by(u32::eq).map(|equal| (equal[0], equal.len() as u64)).collect()
 }
 
-/// Ones among `coins` coins that are 1 when a uniform 32-bit integer U is below `threshold`. `among`
-/// tells how many of so many fair coins are 1.
+/// Ones among `coins` coins that are 1 when a uniform 32-bit integer U is below `threshold`.
+/// `among` tells how many of so many fair coins are 1.
 ///
 /// U is compared from its highest bit. While its bits are those of the threshold a coin is
 /// undecided; it does not matter which coins those are, only how many. Half of them are decided by

@@ -291,8 +291,8 @@ impl Audit {
         Ok((side, pair))
     }
 
-    /// One release with each of two inputs, or with and without a report: the worst of what `absent`
-    /// allows.
+    /// One release with each of two inputs, or with and without a report: the worst of what
+    /// `absent` allows.
     fn central(
         &self,
         subject: &Subject,

@@ -34,10 +34,10 @@ pub struct Plan {
     pub fill_days: Option<(f64, f64)>,
     /// Share of the reports that do not count, at most; known with the users per day.
     ///
-    /// Where batches close by time see [`Timetable::lost_share`]. By count a report is lost when it arrives more than `grace` rounds after its own, or after the law of
-    /// reports has changed. With u reports an hour and at most w hours from decision to report, at
-    /// most w u of a round's reports arrive after its end, and at most w u - g l after g further
-    /// rounds of l.
+    /// Where batches close by time see [`Timetable::lost_share`]. By count a report is lost when it
+    /// arrives more than `grace` rounds after its own, or after the law of reports has changed.
+    /// With u reports an hour and at most w hours from decision to report, at most w u of a round's
+    /// reports arrive after its end, and at most w u - g l after g further rounds of l.
     pub lost_share: Option<f64>,
     /// See [`crate::predicted_regret`].
     pub predicted_regret: f64,

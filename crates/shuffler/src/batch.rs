@@ -98,9 +98,10 @@ pub enum CloseError {
 /// A release is the sum of exactly the scheduled number of reports, each id counted once. It does
 /// not depend on their order, as long as no more come than the batch has room for. Where batches
 /// close by time, pads make up what is missing, and [`Batch::close`] alone begins the next round:
-/// the batch has no clock, so whoever owns it decides when. Dropping a `Batch` destroys the unfinished batch; it cannot be copied
-/// or printed, and what is written down of it ([`Batch::snapshot`], [`Batch::delta`]) is the
-/// shuffler's own. Memory is the D sums and the ids of the grace window.
+/// the batch has no clock, so whoever owns it decides when. Dropping a `Batch` destroys the
+/// unfinished batch; it cannot be copied or printed, and what is written down of it
+/// ([`Batch::snapshot`], [`Batch::delta`]) is the shuffler's own. Memory is the D sums and the ids
+/// of the grace window.
 pub struct Batch {
     pub(crate) mechanism: Arc<Mechanism>,
     /// None once the last round is released.

@@ -148,8 +148,9 @@ impl Preparation<'_> {
         Ok((baseline::gaussian_factorized(d, releases, epsilon, delta)?, sizes))
     }
 
-    /// Everyone's coins in growing batches, each certified by itself. Sizes are chosen with the noise
-    /// that the smallest batch needs: at the same epsilon that of a larger one is a little less.
+    /// Everyone's coins in growing batches, each certified by itself. Sizes are chosen with the
+    /// noise that the smallest batch needs: at the same epsilon that of a larger one is a little
+    /// less.
     fn growing_binomial(&self, epsilon: f64) -> Result<(Baseline, Vec<u32>), BaselineError> {
         let (d, delta) = (self.setting.dimension, self.delta);
         let smallest = u64::from(SMALLEST_BATCH).min(self.setting.horizon) as u32;

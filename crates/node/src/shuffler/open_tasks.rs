@@ -89,7 +89,8 @@ impl OpenTasks {
         self.commit(turn, additions).map(|()| outcomes)
     }
 
-    /// Closes the rounds whose time is over, a bounded number of each task; the tasks that had some.
+    /// Closes the rounds whose time is over, a bounded number of each task; the tasks that had
+    /// some.
     pub fn close_due(&mut self) -> Result<Vec<TaskId>, CommitError> {
         let store = self.store.clone();
         let now = milliseconds(store.now());

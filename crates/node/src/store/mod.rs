@@ -3,7 +3,8 @@
 //! A shuffler's store is a locked, append-only log of opaque bytes with its own clock: the node
 //! decides what becomes of a report, the store makes that durable. A bandit's store is a chain of
 //! steps, each bound to the release before it. One suite tests every store of a role
-//! (`tests/it/conformance.rs`, `tests/it/store.rs`); `docs/decisions/0006-store-seam.md` says why the seam is here.
+//! (`tests/it/conformance.rs`, `tests/it/store.rs`); `docs/decisions/0006-store-seam.md` says why
+//! the seam is here.
 
 mod error;
 mod memory;

@@ -213,7 +213,8 @@ pub fn theorem_1_accepts(
     target.check()?;
     BatchSize::new(batch_size)?;
     check_epsilon_at_most_one("Thm 1", target.epsilon_central)?;
-    // [GCPP21] Thm 1: l = batch size, T = horizon, delta_0 = delta, a = the fraction that is squared.
+    // [GCPP21] Thm 1: l = batch size, T = horizon, delta_0 = delta, a = the fraction that is
+    // squared.
     let (m, p) = (randomizer.bits(), randomizer.flip);
     let (l, t) = (batch_size as f64, target.horizon as f64);
     let (ln_8, ln_2) = (log(8.0 * m * t / target.delta), log(2.0 * m * t / target.delta));

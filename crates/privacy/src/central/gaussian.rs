@@ -63,8 +63,8 @@ pub(super) enum Placed {
     Anyhow,
 }
 
-/// The best of [`SHARES`], by guesses, for k batches of any of these kinds, which have the same delta
-/// and the same k.
+/// The best of [`SHARES`], by guesses, for k batches of any of these kinds, which have the same
+/// delta and the same k.
 pub(super) fn bound(settings: &[Setting], placed: Placed) -> Option<GaussianBound> {
     let delta = settings.first()?.delta.get();
     let many = settings.iter().all(|setting| coins(setting) >= MANY_COINS);

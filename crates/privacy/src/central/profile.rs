@@ -51,8 +51,8 @@ impl Worse {
     }
 
     /// At least the epsilon of `times` releases at `delta`; none if there are too many. Which of
-    /// the two the next one is compared with may depend on the ones before, so that the first one is
-    /// either and all others are the worse of both at every level.
+    /// the two the next one is compared with may depend on the ones before, so that the first one
+    /// is either and all others are the worse of both at every level.
     pub fn epsilon_upper(self, times: u32, delta: f64) -> Option<f64> {
         let points = POINTS.min(ALL_POINTS / times);
         if points < 100 || !(delta > 0.0 && self.mu > 0.0 && self.response > 0.0) {

@@ -113,10 +113,10 @@ pub enum Baseline {
     /// f_{t-1} z_1, with independent z and f_k = C(2k, k)/4^k.
     ///
     /// # Reference
-    /// Denisov, McMahan, Rush, Smith, Guha Thakurta 2022, *Improved differential privacy for SGD via
-    /// optimal private linear operators on adaptive streams*; the factor is that of Fichtenberger,
-    /// Henzinger, Upadhyay 2023, *Constant matters: fine-grained error bound on differentially
-    /// private continual observation*.
+    /// Denisov, McMahan, Rush, Smith, Guha Thakurta 2022, *Improved differential privacy for SGD
+    /// via optimal private linear operators on adaptive streams*; the factor is that of
+    /// Fichtenberger, Henzinger, Upadhyay 2023, *Constant matters: fine-grained error bound on
+    /// differentially private continual observation*.
     GaussianFactorized {
         /// Dimension of the contexts (d).
         dimension: u32,

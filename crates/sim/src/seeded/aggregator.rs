@@ -132,8 +132,8 @@ pub struct BinomialAggregator {
 }
 
 impl BinomialAggregator {
-    /// In each batch every person rounds to one of its levels and adds its coins to each coordinate,
-    /// each 1 with probability 1/4. The last batch is repeated.
+    /// In each batch every person rounds to one of its levels and adds its coins to each
+    /// coordinate, each 1 with probability 1/4. The last batch is repeated.
     pub fn new(dimension: usize, batches: Vec<BinomialBatch>, seed: u64) -> Self {
         let sums = vec![0; incrowd_protocol::coordinates(dimension)];
         Self { dimension, batches, released: 0, sums, count: 0, rng: stream(seed, 2) }

@@ -69,12 +69,12 @@ mod tests {
     use super::{super::prefix::tests::noise_of, *};
 
     /// Variances and covariances of 8 prefixes, in units of the noise that is drawn, against the
-    /// exact ones: sum over k of f_k f_{k + t - s}, from C(2k, k) as integers. Over 2000 runs with D
-    /// = 20 coordinates a mean of n = 40,000 products of normals with variances a, b and covariance
-    /// c has standard deviation sqrt((a b + c^2)/n), and strays by more than 7 of them with
-    /// probability below 1e-11 (2.6e-12 for a normal, times e^0.8 for a skewness of sqrt(8/n)): a
-    /// false alarm in 36 pairs below 4e-10. Taking f_k = 1/2^k, or the coefficients in the other
-    /// order, or fresh noise for each prefix, moves one of them by more than 20.
+    /// exact ones: sum over k of f_k f_{k + t - s}, from C(2k, k) as integers. Over 2000 runs with
+    /// D = 20 coordinates a mean of n = 40,000 products of normals with variances a, b and
+    /// covariance c has standard deviation sqrt((a b + c^2)/n), and strays by more than 7 of them
+    /// with probability below 1e-11 (2.6e-12 for a normal, times e^0.8 for a skewness of
+    /// sqrt(8/n)): a false alarm in 36 pairs below 4e-10. Taking f_k = 1/2^k, or the coefficients
+    /// in the other order, or fresh noise for each prefix, moves one of them by more than 20.
     #[test]
     fn prefixes_have_the_covariance_of_the_square_root() {
         let choose = |k: u64| (1..=k).fold(1u64, |product, i| product * (k + i) / i);

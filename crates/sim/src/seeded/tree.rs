@@ -17,7 +17,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Before the first of `releases` prefixes: N(0, `noise_std`^2) on each coordinate of each node.
+    /// Before the first of `releases` prefixes: N(0, `noise_std`^2) on each coordinate of each
+    /// node.
     pub fn new(dimension: usize, releases: u32, noise_std: f64) -> Self {
         let levels = (u32::BITS - releases.leading_zeros()) as usize;
         let nodes = vec![vec![0.0; coordinates(dimension)]; levels];
@@ -53,8 +54,8 @@ mod tests {
     use super::{super::prefix::tests::noise_of, *};
 
     /// Over 2000 trees with D = 20 coordinates, the mean of n = 40,000 squares over their variance
-    /// strays from 1 by more than 7 sqrt(2/n) = 0.05 with probability below 1e-10; two nodes more or
-    /// less change it by at least a fifth. Prefixes 6 and 7 share two nodes, 7 and 8 none: their
+    /// strays from 1 by more than 7 sqrt(2/n) = 0.05 with probability below 1e-10; two nodes more
+    /// or less change it by at least a fifth. Prefixes 6 and 7 share two nodes, 7 and 8 none: their
     /// noise must be correlated so.
     #[test]
     fn a_prefix_has_the_noise_of_its_nodes() {
