@@ -18,9 +18,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::{
-    OverAtEnd, PATIENCE, Sent, UPLOADERS, World, acknowledged, at_once, below,
-    check_releases_and_models, number, restart, restart_both, upload, wait_for_the_last_model,
-    watch_models, watch_releases,
+    PATIENCE, UPLOADERS,
+    uploads::{acknowledged, at_once, upload},
+    watch::{check_releases_and_models, wait_for_the_last_model, watch_models, watch_releases},
+    world::{OverAtEnd, Sent, World, below, number, restart, restart_both},
 };
 use crate::support::{Service, Site};
 
