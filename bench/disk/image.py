@@ -135,15 +135,21 @@ class Shuffler:
         self.process.wait()
 
 
-def plan(dimension, rounds, size, bits):
+def plan(dimension, rounds, size, bits, window=None):
+    """By count, or by time from now on with windows of so many milliseconds. By time nearly no coin flips, so that a pad has half of
+    its bits set at every coordinate."""
+    closes, flip, stage = 'closes = "count"', "1/2", ""
+    if window:
+        closes = f'closes = "time"\nopens = "{time.time_ns() // 1_000_000}"'
+        flip, stage = f"1/{2**32 - 1}", f"window = {window}, "
     return f"""[mechanism]
 dimension = {dimension}
 context_bound = 1.0
 layout = "shared"
-closes = "count"
+{closes}
 grace = 0
 central_delta = 1e-6
 participations = 1
 honest_fraction = 1.0
-schedule = [{{ rounds = {rounds}, size = {size}, encoding = "bits", bits = {bits}, flip = "1/2" }}]
+schedule = [{{ rounds = {rounds}, size = {size}, {stage}encoding = "bits", bits = {bits}, flip = "{flip}" }}]
 """

@@ -672,7 +672,7 @@ fn when_nothing_more_can_be_written_nothing_is_acknowledged() {
     // One that failed comes again, the others never.
     let retry = failed.remove(0);
     assert_eq!(retry.put(&caller, &site, &service.url).unwrap().status, 204);
-    acknowledged.push(retry.coordinate);
+    acknowledged.push(retry.number);
     let rest: Vec<_> = (0..SIZE - acknowledged.len()).map(|i| site.one_hot(1, 200 + i)).collect();
     let answer = post(&rest, &caller, &site, &service.url).unwrap();
     assert_eq!(answer.bulk().accepted, rest.len(), "{answer}");
@@ -682,7 +682,7 @@ fn when_nothing_more_can_be_written_nothing_is_acknowledged() {
     let sums = release.sums();
     for (coordinate, &sum) in sums.sums().iter().enumerate() {
         let counted = acknowledged.contains(&coordinate)
-            || rest.iter().any(|parcel| parcel.coordinate == coordinate);
+            || rest.iter().any(|parcel| parcel.number == coordinate);
         assert_eq!(sum, i64::from(counted), "report {coordinate}");
     }
 }

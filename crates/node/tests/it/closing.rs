@@ -26,11 +26,12 @@ const SIZE: u32 = 3;
 #[derive(Debug, Clone)]
 enum Deed {
     /// Uploads in one step. A new report is made for the open round plus the second number, less 2.
-    Upload(Vec<Vec<(u32, u32)>>, Option<Fault>),
+    /// Whether the process ends right after them.
+    Upload(Vec<Vec<(u32, u32)>>, Option<Fault>, bool),
     /// The clock moves, also back.
     Time(i64),
-    /// The timer fires.
-    Timer(Option<Fault>),
+    /// The timer fires, and perhaps the process ends right after it.
+    Timer(Option<Fault>, bool),
     /// The process ends without any notice.
     Crash,
     Forget(Option<Fault>),
@@ -42,9 +43,10 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let requests = prop::collection::vec(request, 1..3);
     let time = prop_oneof![8 => 0i64..120, 1 => -250i64..0, 1 => 0i64..400];
     let deed = prop_oneof![
-        12 => (requests, fault()).prop_map(|(requests, fault)| Deed::Upload(requests, fault)),
+        12 => (requests, fault(), any::<bool>())
+            .prop_map(|(requests, fault, crash)| Deed::Upload(requests, fault, crash)),
         8 => time.prop_map(Deed::Time),
-        4 => fault().prop_map(Deed::Timer),
+        4 => (fault(), any::<bool>()).prop_map(|(fault, crash)| Deed::Timer(fault, crash)),
         4 => Just(Deed::Crash),
         2 => fault().prop_map(Deed::Forget),
         1 => Just(Deed::Close),
@@ -163,7 +165,7 @@ fn keeps_its_rounds(
     shelf.open(&task);
     for deed in deeds {
         match deed {
-            Deed::Upload(requests, fault) => {
+            Deed::Upload(requests, fault, crash) => {
                 let mut after = model.clone();
                 after.close_rounds();
                 let (mut uploads, mut outcomes) = (Vec::new(), Vec::new());
@@ -187,15 +189,25 @@ fn keeps_its_rounds(
                 if happened {
                     model = after;
                 }
+                if crash {
+                    shelf.crash();
+                    shelf.open(&task);
+                }
             }
             Deed::Time(by) => {
                 model.now = model.now.saturating_add_signed(by);
                 clock.set(model.now);
+                // What is due now is closed by the next deed, with its fault.
+                continue;
             }
-            Deed::Timer(fault) => {
+            Deed::Timer(fault, crash) => {
                 let (_, happened) = with_fault(&mut shelf, fault, |shelf| shelf.tasks.close_due())?;
                 if happened {
                     model.close_rounds();
+                }
+                if crash {
+                    shelf.crash();
+                    shelf.open(&task);
                 }
             }
             Deed::Crash => {
@@ -269,6 +281,35 @@ fn r26_a_surplus_or_repeated_report_takes_the_same_commit_as_a_counted_one() {
         assert_eq!(shelf.open(&task).count, SIZE);
         let again = shelf.accept(&task, vec![four_hot(task.mechanism(), 1, 4)]);
         assert_eq!(again, [Surplus], "the same after a restart");
+    }
+}
+
+/// A closing that fails, or of which nobody knows, and then a crash: the round has its reports, and
+/// its release is the one that was committed.
+#[test]
+fn r2_r5_r27_a_crash_after_a_closing_that_failed_loses_no_report_and_releases_nothing_twice() {
+    let clock = FakeClock::at(OPENS);
+    let stores = [Shelf::memory_at, Shelf::sqlite_at, Shelf::guarded_at];
+    for fault in [Fault::NotCommitted, Fault::UnknownWithoutEffect, Fault::UnknownWithEffect] {
+        for mut shelf in stores.map(|shelf| shelf(&clock)) {
+            clock.set(OPENS);
+            let task = task(ROUNDS);
+            shelf.open(&task);
+            let reports = [0, 1].map(|number| four_hot(task.mechanism(), 1, number));
+            assert_eq!(shelf.accept(&task, reports.to_vec()), [Outcome::Counted, Outcome::Counted]);
+            clock.set(OPENS + WINDOW);
+            shelf.store.arm(Some(fault));
+            assert!(shelf.tasks.close_due().is_err());
+            let committed = shelf.release(&task.id(), 1);
+            assert_eq!(committed.is_some(), fault == Fault::UnknownWithEffect);
+            shelf.crash();
+            shelf.open(&task);
+            shelf.tasks.close_due().unwrap();
+            let body = shelf.release(&task.id(), 1).unwrap();
+            assert!(is_padded(task.mechanism(), &body, &[0, 1]), "after {fault:?}");
+            assert!(committed.is_none_or(|committed| committed == body), "R2");
+            assert_eq!(shelf.progress(&task).round, Some(2));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use incrowd_envelope::{Document, Signed, seal};
@@ -228,6 +228,26 @@ impl Site {
     /// A task of `rounds` batches of `size` reports, plain or sealed, of one bit each. Its
     /// guarantee is worth nothing: the services need [`LIFTED`].
     pub fn new(dimension: u32, rounds: u32, size: u32) -> Self {
+        let law = r#"encoding = "bits", bits = 1, flip = "1/2""#;
+        let stage = format!("{{ rounds = {rounds}, size = {size}, {law} }}");
+        Self::of(&plan(dimension, "closes = \"count\"\ngrace = 2", &stage))
+    }
+
+    /// A task whose rounds close by time, the first of which opens now. Its stages are rounds,
+    /// capacity and window. The coins of a report of zero are half ones and nearly never flip:
+    /// a pad is a 2 everywhere.
+    pub fn timed(dimension: u32, stages: &[(u32, u32, u32)]) -> Self {
+        let opens = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+        let law = format!(r#"encoding = "bits", bits = 4, flip = "1/{}""#, u32::MAX);
+        let stage = |(rounds, size, window): &(u32, u32, u32)| {
+            format!("{{ rounds = {rounds}, size = {size}, window = {window}, {law} }}")
+        };
+        let stages: Vec<String> = stages.iter().map(stage).collect();
+        let closes = format!("closes = \"time\"\nopens = \"{opens}\"\ngrace = 0");
+        Self::of(&plan(dimension, &closes, &stages.join(", ")))
+    }
+
+    fn of(plan: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let key = |role: &str| {
@@ -240,7 +260,7 @@ impl Site {
         }
         let token = good(&format!("keys token --role admin --data {}", path("bandit")));
         fs::write(path("bandit-admin.token"), token).unwrap();
-        fs::write(path("plan.toml"), plan(dimension, rounds, size)).unwrap();
+        fs::write(path("plan.toml"), plan).unwrap();
         let file = good(&format!(
             "task new --plan {} --plain-reports --shuffler-key {shuffler} --bandit-key {bandit}",
             path("plan.toml")
@@ -302,24 +322,26 @@ impl Site {
         format!("{base}{}/{}/{path}", paths::TASKS, self.task.id())
     }
 
-    /// A report that has one coordinate set, with an id that follows from it.
-    pub fn one_hot(&self, round: u32, coordinate: usize) -> Parcel {
+    /// A report that has all bits of one coordinate set and no other, with an id that follows from
+    /// its number. So does the coordinate, and it is the number where that is small enough.
+    pub fn one_hot(&self, round: u32, number: usize) -> Parcel {
         let mechanism = self.task.mechanism();
         let mut counts = vec![0; mechanism.coordinates()];
-        counts[coordinate] = 1;
+        let coordinate = number % counts.len();
+        counts[coordinate] = mechanism.round(round).unwrap().law.bits as u16;
         let mut id = [0xc0; 16];
-        id[..8].copy_from_slice(&(coordinate as u64).to_be_bytes());
+        id[..8].copy_from_slice(&(number as u64).to_be_bytes());
         let id = ReportId(id);
         let report = Report::new(mechanism, round, id, counts).unwrap();
-        Parcel { coordinate, round, id, bytes: report.encode(mechanism).unwrap(), sealed: false }
+        Parcel { number, round, id, bytes: report.encode(mechanism).unwrap(), sealed: false }
     }
 
     /// The same, sealed.
     pub fn seal(&self, parcel: &Parcel, notice: &TaskNotice) -> Parcel {
         let key = notice.sealing_key().unwrap();
-        let Parcel { coordinate, round, id, ref bytes, .. } = *parcel;
+        let Parcel { number, round, id, ref bytes, .. } = *parcel;
         let bytes = seal(&self.task.id(), key, round, id, bytes).unwrap();
-        Parcel { coordinate, round, id, bytes, sealed: true }
+        Parcel { number, round, id, bytes, sealed: true }
     }
 
     /// The number of the round being filled; nothing when the task is over.
@@ -336,18 +358,17 @@ impl Site {
 pub const LIFTED: &str =
     "--limit-epsilon-local 1e9 --limit-epsilon-central 1e9 --limit-smallest-batch 1";
 
-fn plan(dimension: u32, rounds: u32, size: u32) -> String {
+fn plan(dimension: u32, closes: &str, schedule: &str) -> String {
     format!(
         r#"[mechanism]
 dimension = {dimension}
 context_bound = 1.0
 layout = "shared"
-closes = "count"
-grace = 2
+{closes}
 central_delta = 1e-6
 participations = 1
 honest_fraction = 1.0
-schedule = [{{ rounds = {rounds}, size = {size}, encoding = "bits", bits = 1, flip = "1/2" }}]
+schedule = [{schedule}]
 [learner]
 parameter_bound = 1.0
 reward_noise = 0.5
@@ -361,7 +382,7 @@ update = {{ rule = "every-batch" }}
 /// A report as it is sent.
 #[derive(Clone)]
 pub struct Parcel {
-    pub coordinate: usize,
+    pub number: usize,
     pub round: u32,
     pub id: ReportId,
     pub bytes: Vec<u8>,
