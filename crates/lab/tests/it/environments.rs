@@ -96,3 +96,19 @@ fn environments_that_cannot_be_told_apart_are_refused() {
     }
     check(&format!("{head}dimensions = [4]\n{twice}")).unwrap();
 }
+
+#[test]
+fn every_file_of_ours_is_an_experiment() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let mut checked = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "toml") {
+            let config = ExperimentConfig::read(&path).unwrap();
+            let found = config.check(&folder).map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(found, Ok(()), "{}", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked >= 11, "{checked}");
+}
