@@ -5,9 +5,9 @@ use crate::{
     canvas::{Anchor, Canvas, Colour, Dash, SIZE, text_width},
 };
 
-const INK: Colour = Colour(34, 34, 34);
-const SOFT_INK: Colour = Colour(90, 90, 90);
-const GRID: Colour = Colour(218, 218, 218);
+pub(crate) const INK: Colour = Colour(34, 34, 34);
+pub(crate) const SOFT_INK: Colour = Colour(90, 90, 90);
+pub(crate) const GRID: Colour = Colour(218, 218, 218);
 const FAINT_GRID: Colour = Colour(241, 241, 241);
 const LEADER: Colour = Colour(170, 170, 170);
 /// Upper and lower margin of the plot.
@@ -24,7 +24,7 @@ const DETAIL: f64 = 18.0;
 const DOT: f64 = 4.5;
 /// Where our font is missing, others stand in for it in an SVG; the widest common one is this much
 /// wider.
-const FONT_SLACK: f64 = 1.3;
+pub(crate) const FONT_SLACK: f64 = 1.3;
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,7 +85,7 @@ impl Chart {
     pub fn canvas(&self) -> Canvas {
         let mut canvas = Canvas::new(&self.title);
         let frame = self.frame();
-        self.heading(&mut canvas);
+        canvas.heading(&self.title, &self.subtitle);
         self.axes(&mut canvas, &frame);
         for series in &self.series {
             shade(&mut canvas, &frame, series);
@@ -126,16 +126,6 @@ impl Chart {
             x: self.x.range(x, if pad { 0.06 } else { 0.0 }),
             y,
         }
-    }
-
-    fn heading(&self, canvas: &mut Canvas) {
-        let room = f64::from(SIZE.0) - 60.0;
-        let fitted = |text: &str, size: f64| {
-            size.min(size * room / (text_width(text, size) * FONT_SLACK).max(1.0)).max(11.0)
-        };
-        let (title, subtitle) = (fitted(&self.title, 29.0), fitted(&self.subtitle, 18.0));
-        canvas.text((30.0, 36.0), &self.title, title, INK, Anchor::Start);
-        canvas.text((30.0, 70.0), &self.subtitle, subtitle, SOFT_INK, Anchor::Start);
     }
 
     fn axes(&self, canvas: &mut Canvas, frame: &Frame) {
@@ -229,6 +219,18 @@ impl Chart {
                 canvas.text(under, &series.detail, small, SOFT_INK, Anchor::Start);
             }
         }
+    }
+}
+
+impl Canvas {
+    /// Title and subtitle, smaller if they are long.
+    pub(crate) fn heading(&mut self, title: &str, subtitle: &str) {
+        let room = f64::from(SIZE.0) - 60.0;
+        let fitted = |text: &str, size: f64| {
+            size.min(size * room / (text_width(text, size) * FONT_SLACK).max(1.0)).max(11.0)
+        };
+        self.text((30.0, 36.0), title, fitted(title, 29.0), INK, Anchor::Start);
+        self.text((30.0, 70.0), subtitle, fitted(subtitle, 18.0), SOFT_INK, Anchor::Start);
     }
 }
 

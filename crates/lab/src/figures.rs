@@ -6,6 +6,7 @@
 
 mod data;
 mod group;
+mod ratio;
 mod regret;
 mod report;
 mod summary;
@@ -16,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use incrowd_chart::{Chart, Colour, Dash, Style};
+use incrowd_chart::{Canvas, Colour, Dash, Style};
 use thiserror::Error;
 
 use data::Experiment;
@@ -143,7 +144,7 @@ pub enum FigureError {
 struct Figure {
     /// File name without ending.
     name: String,
-    chart: Chart,
+    canvas: Canvas,
     caption: String,
 }
 
@@ -191,7 +192,7 @@ fn remove_old(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let kinds = ["regret-", "slope", "epsilon", "batch-size"];
+        let kinds = ["regret-", "ratios", "slope", "epsilon", "batch-size"];
         let picture = path.extension().is_some_and(|end| end == "svg");
         if picture && kinds.iter().any(|kind| name.starts_with(kind)) {
             fs::remove_file(&path)?;
@@ -209,18 +210,22 @@ fn is_random(algorithm: &str) -> bool {
 ///
 /// - `figures/regret-<n>`: regret over time, one for each setting; average reward where regret is
 ///   unknown.
+/// - `figures/ratios` and `ratios.md`: every setting at once, if the experiment names an algorithm
+///   that the others are compared with and has two settings.
 /// - `figures/slope`: growth of regret with the horizon, if there are two horizons.
 /// - `figures/epsilon`: regret against the privacy limit, if there are two limits.
 /// - `figures/batch-size`: regret against batch size, if there are two sizes.
 /// - `report.html`: all of them with tables.
 ///
-/// Of the last three there is one for each group of settings that are otherwise equal; the second
+/// Of slope, epsilon and batch size there is one for each group of settings that are otherwise equal; the second
 /// one ends in `-2`.
 pub fn draw(directory: &Path) -> Result<Vec<PathBuf>, FigureError> {
     let experiment = Experiment::read(directory)?;
     let palette = Palette::new(experiment.rows.iter().map(|row| row.algorithm.as_str()));
     let mut figures = regret::figures(&experiment, &palette);
     figures.extend(trend::figures(&experiment, &palette));
+    let ratios = ratio::Ratios::of(&experiment);
+    figures.extend(ratios.as_ref().map(|ratios| ratios.figure(&palette)));
     let folder = directory.join("figures");
     let failed = |file: &Path| {
         let file = file.to_owned();
@@ -230,10 +235,14 @@ pub fn draw(directory: &Path) -> Result<Vec<PathBuf>, FigureError> {
     remove_old(&folder).map_err(failed(&folder))?;
     let (mut written, mut shown) = (Vec::new(), Vec::new());
     for figure in &figures {
-        let canvas = figure.chart.canvas();
         let name = folder.join(&figure.name);
-        written.push(canvas.write(&name).map_err(failed(&name))?);
-        shown.push((figure, canvas.svg()));
+        written.push(figure.canvas.write(&name).map_err(failed(&name))?);
+        shown.push((figure, figure.canvas.svg()));
+    }
+    if let Some(ratios) = &ratios {
+        let file = directory.join("ratios.md");
+        fs::write(&file, ratios.markdown()).map_err(failed(&file))?;
+        written.push(file);
     }
     let file = directory.join("report.html");
     fs::write(&file, report::html(&experiment, &palette, &shown)).map_err(failed(&file))?;

@@ -1,6 +1,7 @@
 //! Where people come from: synthetic problems and data files, all behind one trait.
 
 mod classification;
+mod contexts;
 mod data_error;
 pub(crate) mod draw;
 mod drifting;
@@ -13,6 +14,7 @@ mod table;
 mod vectors;
 
 pub use classification::{Classification, ClassificationConfig, ClassificationPeople, Features};
+pub use contexts::Contexts;
 pub use data_error::{DataError, Place};
 pub use drifting::Drifting;
 pub use fixed_arms::FixedArms;
@@ -79,6 +81,9 @@ pub enum EnvironmentError {
     /// `turn` is no reasonable angle.
     #[error("turn is {0}, must be from 0 to 1000 (radians)")]
     Turn(f64),
+    /// `gap` would give probabilities outside of 0 to 1, or nothing to learn.
+    #[error("gap is {0}, must be above 0 and at most 0.5")]
+    Gap(f64),
     /// Nobody comes.
     #[error("horizon is {0}, must be at least 1")]
     Horizon(u64),
@@ -119,6 +124,11 @@ fn check_dimension(dimension: u32) -> Result<usize, EnvironmentError> {
 /// Something to choose.
 fn check_arms(arms: u32) -> Result<u32, EnvironmentError> {
     if (2..=100_000).contains(&arms) { Ok(arms) } else { Err(EnvironmentError::Arms(arms)) }
+}
+
+/// Something to learn, and means from 0 to 1.
+fn check_gap(gap: f64) -> Result<f64, EnvironmentError> {
+    if gap > 0.0 && gap <= 0.5 { Ok(gap) } else { Err(EnvironmentError::Gap(gap)) }
 }
 
 /// Somebody comes.

@@ -20,9 +20,9 @@ mod visits;
 
 pub use algorithm::{Algorithm, Choice, Progress};
 pub use environment::{
-    Classification, ClassificationConfig, ClassificationPeople, DataError, Drifting, Environment,
-    EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged, LoggedConfig,
-    LoggedPeople, Ordered, Person, Place, Rewards, Source, Synthetic,
+    Classification, ClassificationConfig, ClassificationPeople, Contexts, DataError, Drifting,
+    Environment, EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged,
+    LoggedConfig, LoggedPeople, Ordered, Person, Place, Rewards, Source, Synthetic,
 };
 #[cfg(feature = "simulation")]
 pub use seeded::{

@@ -161,23 +161,33 @@ fn fit_means(samples: &[Sample], pick: impl Fn(usize, usize) -> usize) -> Option
 /// logarithm has a standard deviation of 0.3 it covers the true ratio in 95% of cases, with 1.0 in
 /// about 86%.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<(f64, Option<f64>)> {
+    let (value, ratios) = resampled_ratios(a, b)?;
+    Some((value, quantile(&ratios, 0.95)))
+}
+
+/// As [`ratio`], with both ends of the two-sided 95% interval.
+pub fn ratio_interval(a: &[f64], b: &[f64]) -> Option<(f64, Option<(f64, f64)>)> {
+    let (value, ratios) = resampled_ratios(a, b)?;
+    Some((value, quantile(&ratios, 0.025).zip(quantile(&ratios, 0.975))))
+}
+
+/// mean(a)/mean(b), and the same of resamples; none of them below ten seeds.
+fn resampled_ratios(a: &[f64], b: &[f64]) -> Option<(f64, Vec<f64>)> {
     let value = mean(a)? / mean(b).filter(|&mean| mean > 0.0)?;
     let count = a.len();
     if b.len() != count {
         return None;
     }
     if count < FEWEST_SEEDS {
-        return Some((value, None));
+        return Some((value, Vec::new()));
     }
     let mut rng = ChaCha8Rng::seed_from_u64(BOOTSTRAP_SEED);
-    let ratios: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let draws = (0..count).map(|_| index(&mut rng, count));
-            let (x, y) = draws.fold((0.0, 0.0), |sum, i| (sum.0 + a[i], sum.1 + b[i]));
-            x / y
-        })
-        .collect();
-    Some((value, quantile(&ratios, 0.95)))
+    let draw = |_| {
+        let draws = (0..count).map(|_| index(&mut rng, count));
+        let (x, y) = draws.fold((0.0, 0.0), |sum, i| (sum.0 + a[i], sum.1 + b[i]));
+        x / y
+    };
+    Some((value, (0..RESAMPLES).map(draw).collect()))
 }
 
 #[cfg(test)]
@@ -231,6 +241,11 @@ mod tests {
         // Of twelve fair draws of 1 or 3, at most 9 are 3 with probability 0.981, at most 8 with
         // 0.927: the mean is 2.5 then.
         assert!(close(value, 1.0) && close(upper.unwrap(), 1.25), "{upper:?}");
+        // At most 3 of twelve are 3 with probability 0.073, at most 2 with 0.019; so at the upper end.
+        let (value, interval) = ratio_interval(&fair, &[2.0; 12]).unwrap();
+        let (low, high) = interval.unwrap();
+        assert!(close(value, 1.0) && close(low, 0.75) && close(high, 1.25), "{low} {high}");
+        assert_eq!(ratio_interval(&b[..9], &b[..9]), Some((1.0, None)));
         assert_eq!(ratio(&b[..9], &b[..9]), Some((1.0, None)), "too few for a limit");
         assert_eq!(ratio(&b, &b[..3]), None);
         assert_eq!(ratio(&[1.0], &[0.0]), None);

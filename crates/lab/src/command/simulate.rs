@@ -17,7 +17,7 @@ use incrowd_lab::experiment::{
 };
 use incrowd_planner::LocalLimit;
 use incrowd_privacy::format_epsilon;
-use incrowd_sim::{EnvironmentConfig, Rewards};
+use incrowd_sim::{Contexts, EnvironmentConfig, Rewards};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Output;
@@ -55,6 +55,20 @@ pub struct Arguments {
     /// Where people come from.
     #[arg(long, value_enum, default_value_t = EnvironmentKind::Synthetic, conflicts_with = "file")]
     environment: EnvironmentKind,
+    /// Law of the features of synthetic people: sphere, one-hot, correlated, anisotropic,
+    /// heavy-tailed.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LAW",
+        value_parser = contexts,
+        conflicts_with = "file"
+    )]
+    contexts: Vec<Contexts>,
+    /// How much the click probability of synthetic and ordered people varies around 1/2: above 0,
+    /// at most 0.5, which is used if not given.
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, conflicts_with = "file")]
+    gap: Vec<f64>,
     /// Number of features (d).
     #[arg(
         long,
@@ -145,7 +159,7 @@ fn algorithm(text: &str) -> Result<AlgorithmName, String> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut config = match &arguments.file {
         Some(file) => ExperimentConfig::read(file)?,
-        None => from_flags(arguments),
+        None => from_flags(arguments)?,
     };
     if !arguments.horizon.is_empty() {
         config.horizons.clone_from(&arguments.horizon);
@@ -174,7 +188,59 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn from_flags(arguments: &Arguments) -> ExperimentConfig {
+fn contexts(text: &str) -> Result<Contexts, String> {
+    let known = Contexts::ALL.into_iter().find(|law| law.name() == text);
+    known.ok_or_else(|| {
+        let names = Contexts::ALL.map(Contexts::name).join(", ");
+        format!("no law of this name, must be one of {names}")
+    })
+}
+
+/// Every law with every gap, or the one environment that has neither.
+fn environments(arguments: &Arguments) -> Result<Vec<EnvironmentConfig>, String> {
+    let (arms, rewards) = (arguments.arms.unwrap_or(10), Rewards::Bernoulli);
+    let laws = match arguments.contexts.as_slice() {
+        [] => vec![Contexts::Sphere],
+        laws => laws.to_vec(),
+    };
+    let gaps = if arguments.gap.is_empty() { vec![0.5] } else { arguments.gap.clone() };
+    let kind = arguments.environment;
+    let unused = |flag: &str| format!("--{flag} is given, must be left out: {kind:?} has none");
+    if kind != EnvironmentKind::Synthetic && !arguments.contexts.is_empty() {
+        return Err(unused("contexts"));
+    }
+    let has_gap = matches!(kind, EnvironmentKind::Synthetic | EnvironmentKind::Ordered);
+    if !has_gap && !arguments.gap.is_empty() {
+        return Err(unused("gap"));
+    }
+    Ok(match kind {
+        EnvironmentKind::Synthetic => {
+            let environment = |(contexts, gap)| EnvironmentConfig::Synthetic {
+                arms,
+                rewards,
+                contexts,
+                gap,
+                dimension: None,
+            };
+            let grid = laws.iter().flat_map(|&law| gaps.iter().map(move |&gap| (law, gap)));
+            grid.map(environment).collect()
+        }
+        EnvironmentKind::Ordered => {
+            let environment =
+                |&gap: &f64| EnvironmentConfig::Ordered { arms, rewards, gap, dimension: None };
+            gaps.iter().map(environment).collect()
+        }
+        EnvironmentKind::FixedArms => {
+            let arms = arguments.arms.unwrap_or(100);
+            vec![EnvironmentConfig::FixedArms { arms, rewards }]
+        }
+        EnvironmentKind::Drifting => {
+            vec![EnvironmentConfig::Drifting { arms, rewards, turn: FRAC_PI_2 }]
+        }
+    })
+}
+
+fn from_flags(arguments: &Arguments) -> Result<ExperimentConfig, String> {
     let accounting =
         if arguments.paper_constants { Accounting::Paper } else { Accounting::Certified };
     let algorithm = |&name: &AlgorithmName| {
@@ -182,23 +248,13 @@ fn from_flags(arguments: &Arguments) -> ExperimentConfig {
         let accounting = if ours { Accounting::Certified } else { accounting };
         AlgorithmConfig { accounting, ..AlgorithmConfig::new(name) }
     };
-    let (few, rewards) = (arguments.arms.unwrap_or(10), Rewards::Bernoulli);
-    let environment = match arguments.environment {
-        EnvironmentKind::Synthetic => EnvironmentConfig::Synthetic { arms: few, rewards },
-        EnvironmentKind::FixedArms => {
-            EnvironmentConfig::FixedArms { arms: arguments.arms.unwrap_or(100), rewards }
-        }
-        EnvironmentKind::Drifting => {
-            EnvironmentConfig::Drifting { arms: few, rewards, turn: FRAC_PI_2 }
-        }
-        EnvironmentKind::Ordered => EnvironmentConfig::Ordered { arms: few, rewards },
-    };
     let no_limit = arguments.central_epsilon.is_empty() && arguments.local_epsilon.is_empty();
     let central_epsilons = if no_limit { vec![1.0] } else { arguments.central_epsilon.clone() };
-    ExperimentConfig {
+    Ok(ExperimentConfig {
         name: "Comparison of private bandits".into(),
         algorithms: arguments.algorithms.iter().map(algorithm).collect(),
-        environment,
+        environment: None,
+        environments: environments(arguments)?,
         dimensions: arguments.dimension.clone(),
         horizons: vec![100_000],
         central_epsilons,
@@ -211,7 +267,7 @@ fn from_flags(arguments: &Arguments) -> ExperimentConfig {
         against: arguments.against.clone(),
         arrivals: None,
         drop: None,
-    }
+    })
 }
 
 /// The command as it was given, to be given again.

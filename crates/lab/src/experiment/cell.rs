@@ -65,6 +65,7 @@ impl<'a> Cell<'a> {
         exploration: Option<f64>,
         seed: u64,
     ) -> Self {
+        let environment = experiment.source(setting).fingerprint();
         let (name, mut setting) = (algorithm.name, setting.clone());
         if !name.is_private() {
             (setting.central_epsilon, setting.local_epsilon) = (None, None);
@@ -76,7 +77,7 @@ impl<'a> Cell<'a> {
             results: RESULTS,
             learner: LearnerConfig::default(),
             algorithm: AlgorithmConfig { label: None, exploration: None, ..algorithm.clone() },
-            environment: experiment.source().fingerprint(),
+            environment,
             setting,
             delta: experiment.config().delta,
             exploration,
@@ -91,9 +92,11 @@ impl<'a> Cell<'a> {
         digest(self)
     }
 
-    /// The same for all seeds and explorations: what is planned and certified once.
+    /// The same for all seeds, explorations and environments: what is planned and certified once. A
+    /// plan knows the dimension and the number of people, and nothing of what they like.
     pub fn preparation(self) -> Self {
-        Self { exploration: None, seed: 0, ..self }
+        let setting = Setting { environment: String::new(), arms: 0, ..self.setting };
+        Self { exploration: None, seed: 0, environment: "", setting, ..self }
     }
 }
 

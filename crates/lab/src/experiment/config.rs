@@ -46,9 +46,12 @@ pub struct ExperimentConfig {
     /// What is compared.
     #[serde(deserialize_with = "names_or_tables")]
     pub algorithms: Vec<AlgorithmConfig>,
-    /// Where people come from.
-    #[serde(default)]
-    pub environment: EnvironmentConfig,
+    /// Where people come from; synthetic people if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<EnvironmentConfig>,
+    /// Several of them instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environments: Vec<EnvironmentConfig>,
     /// Numbers of features (d); data files have their own.
     #[serde(default = "dimensions")]
     pub dimensions: Vec<u32>,
@@ -193,15 +196,36 @@ impl ExperimentConfig {
             return Err(ExperimentError::Against(against.clone()));
         }
         drop(labels);
-        let source = self.environment.load(base)?;
-        if let Some(pass) = source.log().map(|log| log.people_per_pass() as u64)
-            && let Some(&horizon) = self.horizons.iter().find(|&&horizon| horizon > pass)
-        {
-            return Err(ExperimentError::BeyondLog { horizon, pass });
+        let sources = self.sources(base)?;
+        for source in &sources {
+            if let Some(pass) = source.log().map(|log| log.people_per_pass() as u64)
+                && let Some(&horizon) = self.horizons.iter().find(|&&horizon| horizon > pass)
+            {
+                return Err(ExperimentError::BeyondLog { horizon, pass });
+            }
         }
         let arrivals = self.arrivals.map(ArrivalsConfig::check).transpose()?;
         let drops = self.drop.map(DropConfig::check).transpose()?;
-        Ok(Experiment { config: self, source, arrivals, drops })
+        let experiment = Experiment { config: self, sources, arrivals, drops };
+        // The results of two environments of one name could not be told apart.
+        let settings = experiment.settings();
+        let twice = (1..settings.len()).find(|&i| settings[..i].contains(&settings[i]));
+        twice.map_or(Ok(experiment), |i| {
+            let name = format!("{:?}", settings[i].environment);
+            Err(ExperimentError::Twice("environments", name))
+        })
+    }
+
+    /// Where people come from, checked and read.
+    fn sources(&self, base: &Path) -> Result<Vec<Source>, ExperimentError> {
+        let single = self.environment.clone();
+        let all = match (single, self.environments.as_slice()) {
+            (None, []) => vec![EnvironmentConfig::default()],
+            (Some(single), []) => vec![single],
+            (None, several) => several.to_vec(),
+            (Some(_), [_, ..]) => return Err(ExperimentError::Environments),
+        };
+        all.iter().map(|one| Ok(one.load(base)?)).collect()
     }
 }
 
@@ -209,7 +233,7 @@ impl ExperimentConfig {
 #[derive(Clone)]
 pub struct Experiment {
     config: ExperimentConfig,
-    source: Source,
+    sources: Vec<Source>,
     arrivals: Option<Arrivals>,
     drops: Option<Drops>,
 }
@@ -220,9 +244,18 @@ impl Experiment {
         &self.config
     }
 
-    /// Where people come from.
-    pub fn source(&self) -> &Source {
-        &self.source
+    /// Where people come from, in the order of the file.
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// Where the people of one of [`Self::settings`] come from.
+    pub(super) fn source(&self, setting: &Setting) -> &Source {
+        let fits = |source: &&Source| {
+            source.name() == setting.environment
+                && source.dimension().is_none_or(|dimension| dimension == setting.dimension)
+        };
+        self.sources.iter().find(fits).expect("invariant: every setting is made from a source")
     }
 
     /// When people come, if there is a clock.
@@ -241,23 +274,24 @@ impl Experiment {
             if list.is_empty() { vec![None] } else { list.iter().copied().map(Some).collect() }
         }
         let config = &self.config;
-        let dimensions =
-            self.source.dimension().map_or_else(|| config.dimensions.clone(), |d| vec![d]);
         let mut settings = Vec::new();
-        for &dimension in &dimensions {
-            for &horizon in &config.horizons {
-                for central_epsilon in options(&config.central_epsilons) {
-                    for local in options(&config.local_epsilons) {
-                        for batch_size in options(&config.batch_sizes) {
-                            settings.push(Setting {
-                                environment: self.source.name().into(),
-                                dimension,
-                                arms: self.source.arms(),
-                                horizon,
-                                central_epsilon,
-                                local_epsilon: local.unwrap_or_default().cap(),
-                                batch_size,
-                            });
+        for source in &self.sources {
+            let own = source.dimension().map(|dimension| vec![dimension]);
+            for &dimension in own.as_ref().unwrap_or(&config.dimensions) {
+                for &horizon in &config.horizons {
+                    for central_epsilon in options(&config.central_epsilons) {
+                        for local in options(&config.local_epsilons) {
+                            for batch_size in options(&config.batch_sizes) {
+                                settings.push(Setting {
+                                    environment: source.name().into(),
+                                    dimension,
+                                    arms: source.arms(),
+                                    horizon,
+                                    central_epsilon,
+                                    local_epsilon: local.unwrap_or_default().cap(),
+                                    batch_size,
+                                });
+                            }
                         }
                     }
                 }

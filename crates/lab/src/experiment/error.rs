@@ -47,6 +47,9 @@ pub enum ExperimentError {
     /// A value that would be run, and counted, twice.
     #[error("{0} has {1} twice, must have it once")]
     Twice(&'static str, String),
+    /// People from one environment, or from several.
+    #[error("environment and environments are both given, must be one of them")]
+    Environments,
     /// A label that would mislead.
     #[error(
         "{0} has the label {1:?}, must not have the name of another algorithm, and random and oracle keep theirs"

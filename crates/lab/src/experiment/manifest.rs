@@ -4,6 +4,8 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
+use incrowd_sim::Source;
+
 use super::{Experiment, ExperimentError};
 
 /// Writes `manifest.json`. No time of day and no duration: the same experiment writes the same
@@ -16,13 +18,16 @@ pub(super) fn write(
     results: &[Value],
 ) -> Result<(), ExperimentError> {
     let config = experiment.config();
+    let fingerprint = |source: &Source| (source.name().to_owned(), source.fingerprint().to_owned());
+    let environments: Vec<(String, String)> =
+        experiment.sources().iter().map(fingerprint).collect();
     let manifest = json!({
         "name": config.name,
         "version": env!("CARGO_PKG_VERSION"),
         "command": command,
         "delta": config.delta,
         "experiment": config,
-        "environment": experiment.source().fingerprint(),
+        "environments": environments,
         "seeds": seeds.iter().map(u64::to_string).collect::<Vec<_>>(),
         "results": results,
     });

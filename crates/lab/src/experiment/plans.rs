@@ -30,7 +30,7 @@ pub(super) struct Plans {
 struct Identity<'a> {
     program: &'a str,
     version: &'static str,
-    /// Algorithm, setting, delta, environment; without seed and exploration.
+    /// Algorithm, setting, delta; without seed, exploration and environment.
     cell: &'a Cell<'a>,
 }
 

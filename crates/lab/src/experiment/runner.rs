@@ -240,7 +240,8 @@ impl Runner<'_> {
             .into_par_iter()
             .map(|(line, cell, key)| {
                 let Setting { dimension, horizon, .. } = *line.setting;
-                let people = self.experiment.source().people(dimension, horizon, cell.seed)?;
+                let source = self.experiment.source(line.setting);
+                let people = source.people(dimension, horizon, cell.seed)?;
                 let prepared = self.prepared(line);
                 let (experiment, label) = (self.experiment, line.algorithm.label());
                 let result = cell::run(prepared, people, experiment, label, &cell, &advance)?;

@@ -28,6 +28,8 @@ pub struct Manifest {
     pub version: Option<String>,
     pub command: Option<String>,
     pub delta: Option<String>,
+    /// The algorithm that the others are compared with.
+    pub against: Option<String>,
 }
 
 impl Experiment {
@@ -165,6 +167,7 @@ fn manifest(file: &Path) -> Result<Manifest, FigureError> {
         version: get("version"),
         command: get("command"),
         delta: get("delta"),
+        against: value.pointer("/experiment/against").and_then(words),
     })
 }
 

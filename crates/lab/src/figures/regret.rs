@@ -101,8 +101,8 @@ fn figure(
         );
     }
     let title = format!("{what}, {}", setting.environment);
-    let chart = Chart { title, subtitle, x: Axis::log("people (t)"), y, series };
-    Figure { name: format!("regret-{number}"), chart, caption }
+    let canvas = Chart { title, subtitle, x: Axis::log("people (t)"), y, series }.canvas();
+    Figure { name: format!("regret-{number}"), canvas, caption }
 }
 
 /// What the shade around a line means.

@@ -31,6 +31,7 @@ pub fn html(experiment: &Experiment, palette: &Palette, figures: &[(&Figure, Str
     );
     let regret = |name: &str| name.starts_with("regret-");
     for (heading, file) in [
+        ("All settings", "ratios"),
         ("Growth with the number of people", "slope"),
         ("What privacy costs", "epsilon"),
         ("The size of a batch", "batch-size"),

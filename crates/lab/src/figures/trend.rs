@@ -257,7 +257,8 @@ fn figure(
     }
     let caption = caption(rows, sweep, setting, measure, lines);
     let title = sweep.title(measure, &setting.environment);
-    Figure { name: sweep.file().into(), chart: Chart { title, subtitle, x, y, series }, caption }
+    let canvas = Chart { title, subtitle, x, y, series }.canvas();
+    Figure { name: sweep.file().into(), canvas, caption }
 }
 
 fn caption(

@@ -4,6 +4,7 @@ mod audit;
 mod audit_command;
 mod closed_apps;
 mod demo;
+mod environments;
 mod experiment;
 mod figures;
 mod simulate_command;

@@ -208,3 +208,33 @@ fn impossible_requests_say_what_is_missing() {
             .contains("sblb: central epsilon")
     );
 }
+
+#[test]
+fn laws_and_gaps_are_a_grid() {
+    let directory = scratch("simulate-laws");
+    let output = output(&format!(
+        "simulate --algorithms random --contexts sphere,one-hot --gap 0.5,0.1 --horizon 100 --runs 1 --out {} --output json",
+        directory.display()
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["environment"].as_str().unwrap()).collect();
+    let expected =
+        ["synthetic", "synthetic, gap 0.1", "synthetic, one-hot", "synthetic, one-hot, gap 0.1"];
+    assert_eq!(names, expected);
+    let refused = [
+        ("--gap 0.6", "gap is 0.6, must be above 0 and at most 0.5"),
+        (
+            "--contexts cube",
+            "must be one of sphere, one-hot, correlated, anisotropic, heavy-tailed",
+        ),
+        ("--environment ordered --contexts one-hot", "--contexts is given, must be left out"),
+        ("--environment drifting --gap 0.1", "--gap is given, must be left out"),
+    ];
+    for (flags, expected) in refused {
+        let output = self::output(&format!("simulate --algorithms random {flags}"));
+        assert!(!output.status.success());
+        let message = text(&output.stderr);
+        assert!(message.contains(expected), "{flags}: {message}");
+    }
+}

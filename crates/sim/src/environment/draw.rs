@@ -30,11 +30,21 @@ pub(super) fn mean_reward(theta: &[f64], arm: &[f64]) -> f64 {
 
 /// (1, z)/sqrt 2, z uniform on the unit sphere.
 pub(super) fn draw_features(target: &mut [f64], rng: &mut ChaCha8Rng) {
+    direction(target, rng, |_, normal| normal);
+}
+
+/// (1, z)/sqrt 2, z the direction of the vector whose entries `entry` makes of their index and a
+/// normal number; drawn again should they all be 0.
+pub(super) fn direction(
+    target: &mut [f64],
+    rng: &mut ChaCha8Rng,
+    entry: impl Fn(usize, f64) -> f64,
+) {
     loop {
         let mut square = 0.0;
-        for entry in &mut target[1..] {
-            *entry = StandardNormal.sample(rng);
-            square += *entry * *entry;
+        for (index, target) in target[1..].iter_mut().enumerate() {
+            *target = entry(index, StandardNormal.sample(rng));
+            square += *target * *target;
         }
         if square > 0.0 {
             let scale = (2.0 * square).sqrt();

@@ -3,6 +3,7 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use super::{
     Environment, EnvironmentError, Person, Rewards, check_arms, check_dimension, check_horizon,
     draw::{draw_features, mean_reward},
+    synthetic::scale,
 };
 
 /// The worst order of contexts: new directions appear one after the other, the last one only near
@@ -15,6 +16,8 @@ use super::{
 /// are zero. So all features of phase j lie in a subspace of dimension j + 1, and whoever comes
 /// after the horizon is as in [`Synthetic`](super::Synthetic). With fewer than d - 1 people some
 /// phases are left out.
+///
+/// With a smaller `gap` the mean reward is 1/2 + gap <z, w>, as in [`Synthetic`](super::Synthetic).
 ///
 /// A learner that explores only in the beginning never sees most directions.
 #[derive(Debug, Clone)]
@@ -44,6 +47,12 @@ impl Ordered {
         let mut theta = vec![0.0; dimension];
         draw_features(&mut theta, &mut rng);
         Ok(Self { theta, horizon, came: 0, arms, rewards, means: Vec::new(), rng })
+    }
+
+    /// Mean rewards 1/2 + gap <z, w>, above 0 and at most 1/2.
+    pub fn with_gap(mut self, gap: f64) -> Result<Self, EnvironmentError> {
+        scale(&mut self.theta, gap)?;
+        Ok(self)
     }
 
     /// The parameter to be learned.

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Classification, ClassificationConfig, Drifting, Environment, EnvironmentError, FixedArms,
-    Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, drifting::check_turn, table,
+    Classification, ClassificationConfig, Contexts, Drifting, Environment, EnvironmentError,
+    FixedArms, Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, check_dimension,
+    check_gap, drifting::check_turn, table,
 };
 
 /// An environment as it stands in a file: `kind = "synthetic"` and so on.
@@ -24,6 +25,15 @@ pub enum EnvironmentConfig {
         /// The law of rewards.
         #[serde(default)]
         rewards: Rewards,
+        /// The law of the features.
+        #[serde(default, skip_serializing_if = "Contexts::is_sphere")]
+        contexts: Contexts,
+        /// Mean rewards are 1/2 + gap <z, w>; above 0, at most 0.5.
+        #[serde(default = "half", skip_serializing_if = "is_half")]
+        gap: f64,
+        /// Number of features (d), 2 to 1000; that of the experiment if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dimension: Option<u32>,
     },
     /// See [`FixedArms`].
     FixedArms {
@@ -54,6 +64,12 @@ pub enum EnvironmentConfig {
         /// The law of rewards.
         #[serde(default)]
         rewards: Rewards,
+        /// Mean rewards are 1/2 + gap <z, w>; above 0, at most 0.5.
+        #[serde(default = "half", skip_serializing_if = "is_half")]
+        gap: f64,
+        /// Number of features (d), 2 to 1000; that of the experiment if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dimension: Option<u32>,
     },
     /// See [`Classification`].
     Classification(ClassificationConfig),
@@ -69,13 +85,23 @@ fn hundred() -> u32 {
     100
 }
 
+fn half() -> f64 {
+    0.5
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_half(gap: &f64) -> bool {
+    gap.total_cmp(&half()).is_eq()
+}
+
 fn right_angle() -> f64 {
     FRAC_PI_2
 }
 
 impl Default for EnvironmentConfig {
     fn default() -> Self {
-        Self::Synthetic { arms: ten(), rewards: Rewards::default() }
+        let (rewards, contexts) = (Rewards::default(), Contexts::default());
+        Self::Synthetic { arms: ten(), rewards, contexts, gap: half(), dimension: None }
     }
 }
 
@@ -87,8 +113,10 @@ impl EnvironmentConfig {
             serde_json::to_vec(self).expect("invariant: plain data always has a JSON form"),
         );
         let kind = match self {
-            &Self::Synthetic { arms, rewards } => {
-                Kind::Synthetic { arms: check_arms(arms)?, rewards }
+            &Self::Synthetic { arms, rewards, contexts, gap, dimension } => {
+                let (arms, gap) = (check_arms(arms)?, check_gap(gap)?);
+                dimension.map(check_dimension).transpose()?;
+                Kind::Synthetic { arms, rewards, contexts, gap, dimension }
             }
             &Self::FixedArms { arms, rewards } => {
                 Kind::FixedArms { arms: check_arms(arms)?, rewards }
@@ -96,7 +124,11 @@ impl EnvironmentConfig {
             &Self::Drifting { arms, rewards, turn } => {
                 Kind::Drifting { arms: check_arms(arms)?, rewards, turn: check_turn(turn)? }
             }
-            &Self::Ordered { arms, rewards } => Kind::Ordered { arms: check_arms(arms)?, rewards },
+            &Self::Ordered { arms, rewards, gap, dimension } => {
+                let (arms, gap) = (check_arms(arms)?, check_gap(gap)?);
+                dimension.map(check_dimension).transpose()?;
+                Kind::Ordered { arms, rewards, gap, dimension }
+            }
             Self::Classification(config) => {
                 let config = ClassificationConfig { file: inside(&config.file), ..config.clone() };
                 let bytes = table::read(&config.file)?;
@@ -110,7 +142,8 @@ impl EnvironmentConfig {
                 Kind::Logged(Arc::new(Logged::parse(&config, &bytes)?))
             }
         };
-        Ok(Source { kind, fingerprint: hex::encode(fingerprint.finalize()) })
+        let (name, fingerprint) = (kind.name(), hex::encode(fingerprint.finalize()));
+        Ok(Source { kind, name, fingerprint })
     }
 }
 
@@ -119,22 +152,46 @@ impl EnvironmentConfig {
 #[derive(Debug, Clone)]
 pub struct Source {
     kind: Kind,
+    name: String,
     fingerprint: String,
 }
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Synthetic { arms: u32, rewards: Rewards },
+    Synthetic { arms: u32, rewards: Rewards, contexts: Contexts, gap: f64, dimension: Option<u32> },
     FixedArms { arms: u32, rewards: Rewards },
     Drifting { arms: u32, rewards: Rewards, turn: f64 },
-    Ordered { arms: u32, rewards: Rewards },
+    Ordered { arms: u32, rewards: Rewards, gap: f64, dimension: Option<u32> },
     Classification(Arc<Classification>),
     Logged(Arc<Logged>),
 }
 
+impl Kind {
+    /// As in a file, with every knob that is not where it usually is.
+    fn name(&self) -> String {
+        let with_gap = |name: String, gap: f64| {
+            if is_half(&gap) { name } else { format!("{name}, gap {gap}") }
+        };
+        match *self {
+            Self::Synthetic { contexts, gap, .. } => {
+                let name = match contexts {
+                    Contexts::Sphere => "synthetic".into(),
+                    _ => format!("synthetic, {}", contexts.name()),
+                };
+                with_gap(name, gap)
+            }
+            Self::FixedArms { .. } => "fixed-arms".into(),
+            Self::Drifting { .. } => "drifting".into(),
+            Self::Ordered { gap, .. } => with_gap("ordered".into(), gap),
+            Self::Classification(_) => "classification".into(),
+            Self::Logged(_) => "logged".into(),
+        }
+    }
+}
+
 impl Source {
     /// The people of one run of `horizon` people; everything random comes from `seed`. Data has its
-    /// own dimension, which `dimension` must be.
+    /// own dimension, which `dimension` must be; so may synthetic people.
     pub fn people(
         &self,
         dimension: u32,
@@ -145,26 +202,29 @@ impl Source {
             return Err(EnvironmentError::DataDimension { found: dimension, expected });
         }
         Ok(match &self.kind {
-            &Kind::Synthetic { arms, rewards } => {
-                Box::new(Synthetic::new(dimension, arms, rewards, seed)?)
-            }
+            &Kind::Synthetic { arms, rewards, contexts, gap, .. } => Box::new(
+                Synthetic::new(dimension, arms, rewards, seed)?
+                    .with_contexts(contexts)
+                    .with_gap(gap)?,
+            ),
             &Kind::FixedArms { arms, rewards } => {
                 Box::new(FixedArms::new(dimension, arms, rewards, seed)?)
             }
             &Kind::Drifting { arms, rewards, turn } => {
                 Box::new(Drifting::new(dimension, arms, rewards, turn, horizon, seed)?)
             }
-            &Kind::Ordered { arms, rewards } => {
-                Box::new(Ordered::new(dimension, arms, rewards, horizon, seed)?)
+            &Kind::Ordered { arms, rewards, gap, .. } => {
+                Box::new(Ordered::new(dimension, arms, rewards, horizon, seed)?.with_gap(gap)?)
             }
             Kind::Classification(data) => Box::new(data.people(seed)),
             Kind::Logged(log) => Box::new(log.people(seed)),
         })
     }
 
-    /// The dimension, if the data fixes it.
+    /// The dimension, if the data or the configuration fixes it.
     pub fn dimension(&self) -> Option<u32> {
         match &self.kind {
+            Kind::Synthetic { dimension, .. } | Kind::Ordered { dimension, .. } => *dimension,
             Kind::Classification(data) => Some(data.dimension() as u32),
             Kind::Logged(log) => Some(log.dimension() as u32),
             _ => None,
@@ -183,16 +243,9 @@ impl Source {
         }
     }
 
-    /// The name of the kind, as in a file.
-    pub fn name(&self) -> &'static str {
-        match &self.kind {
-            Kind::Synthetic { .. } => "synthetic",
-            Kind::FixedArms { .. } => "fixed-arms",
-            Kind::Drifting { .. } => "drifting",
-            Kind::Ordered { .. } => "ordered",
-            Kind::Classification(_) => "classification",
-            Kind::Logged(_) => "logged",
-        }
+    /// The name of the kind, as in a file, with the knobs that are not where they usually are.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// SHA-256 of the configuration and the data: equal ones make equal people.

@@ -3,7 +3,7 @@ use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Environment, EnvironmentError, Person, check_arms, check_dimension,
+    Contexts, Environment, EnvironmentError, Person, check_arms, check_dimension, check_gap,
     draw::{draw_features, mean_reward, uniform},
 };
 
@@ -32,11 +32,17 @@ impl Rewards {
 /// The demo problem: features (1, z)/sqrt 2 with z uniform on the unit sphere, a hidden direction
 /// w, and a mean reward of 1/2 + <z, w>/2. So |x| = 1 = L, |theta*| = 1 = S, and every mean from 0
 /// to 1 occurs.
+///
+/// Knobs: another law of z, and a smaller `gap`: the mean reward is 1/2 + gap <z, w>, so no arm is
+/// better than another by more than twice the gap.
 #[derive(Debug, Clone)]
 pub struct Synthetic {
     theta: Vec<f64>,
     arms: u32,
     rewards: Rewards,
+    contexts: Contexts,
+    /// What the arms of the current person have in common.
+    common: Vec<f64>,
     means: Vec<f64>,
     rng: ChaCha8Rng,
 }
@@ -54,13 +60,34 @@ impl Synthetic {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut theta = vec![0.0; dimension];
         draw_features(&mut theta, &mut rng);
-        Ok(Self { theta, arms, rewards, means: Vec::new(), rng })
+        let (contexts, common) = (Contexts::Sphere, vec![0.0; dimension - 1]);
+        Ok(Self { theta, arms, rewards, contexts, common, means: Vec::new(), rng })
+    }
+
+    /// Features of another law.
+    #[must_use]
+    pub fn with_contexts(self, contexts: Contexts) -> Self {
+        Self { contexts, ..self }
+    }
+
+    /// Mean rewards 1/2 + gap <z, w>, above 0 and at most 1/2.
+    pub fn with_gap(mut self, gap: f64) -> Result<Self, EnvironmentError> {
+        scale(&mut self.theta, gap)?;
+        Ok(self)
     }
 
     /// The parameter to be learned.
     pub fn theta(&self) -> &[f64] {
         &self.theta
     }
+}
+
+/// From (1, w)/sqrt 2 to the parameter of another gap.
+pub(super) fn scale(theta: &mut [f64], gap: f64) -> Result<(), EnvironmentError> {
+    // Exactly 1 for the usual gap.
+    let factor = 2.0 * check_gap(gap)?;
+    theta[1..].iter_mut().for_each(|entry| *entry *= factor);
+    Ok(())
 }
 
 impl Environment for Synthetic {
@@ -71,8 +98,9 @@ impl Environment for Synthetic {
     fn next_person(&mut self, person: &mut Person) {
         person.arms.resize(self.theta.len() * self.arms as usize, 0.0);
         self.means.clear();
+        self.contexts.draw_common(&mut self.common, &mut self.rng);
         for arm in person.arms.chunks_exact_mut(self.theta.len()) {
-            draw_features(arm, &mut self.rng);
+            self.contexts.draw(&self.common, arm, &mut self.rng);
             self.means.push(mean_reward(&self.theta, arm));
         }
         person.means.clone_from(&self.means);

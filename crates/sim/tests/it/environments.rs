@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use incrowd_sim::{
-    Drifting, Environment, EnvironmentConfig, FixedArms, Ordered, Person, Rewards, Source,
-    Synthetic,
+    Contexts, Drifting, Environment, EnvironmentConfig, FixedArms, Ordered, Person, Rewards,
+    Source, Synthetic,
 };
 
 const HORIZON: u64 = 2000;
@@ -22,9 +22,14 @@ fn all() -> Vec<Source> {
     [
         "kind = 'synthetic'",
         "kind = 'synthetic'\nrewards = 'bounded'",
+        "kind = 'synthetic'\ncontexts = 'one-hot'\ngap = 0.1",
+        "kind = 'synthetic'\ncontexts = 'correlated'\ndimension = 7",
+        "kind = 'synthetic'\ncontexts = 'anisotropic'",
+        "kind = 'synthetic'\ncontexts = 'heavy-tailed'\ngap = 0.25",
         "kind = 'fixed-arms'",
         "kind = 'drifting'",
         "kind = 'ordered'",
+        "kind = 'ordered'\ngap = 0.1\ndimension = 3",
         "kind = 'classification'\nfile = 'penguins.csv'\nlabel = 'species'",
         "kind = 'classification'\nfile = 'penguins.csv'\nlabel = 'species'\nproject = 7",
         "kind = 'logged'\nfile = 'penguins-logged.csv'",
@@ -281,6 +286,15 @@ fn numbers_out_of_range_are_named() {
         ),
         (load("kind = 'drifting'\nturn = -0.5"), "turn is -0.5, must be from 0 to 1000 (radians)"),
         (load("kind = 'ordered'\narms = 100001"), "arms is 100001, must be from 2 to 100000"),
+        (load("kind = 'synthetic'\ngap = 0.0"), "gap is 0, must be above 0 and at most 0.5"),
+        (load("kind = 'synthetic'\ngap = nan"), "gap is NaN, must be above 0 and at most 0.5"),
+        (load("kind = 'ordered'\ngap = 0.51"), "gap is 0.51, must be above 0 and at most 0.5"),
+        (
+            Synthetic::new(2, 2, law, 1).unwrap().with_gap(-0.1).unwrap_err().to_string(),
+            "gap is -0.1, must be above 0 and at most 0.5",
+        ),
+        (load("kind = 'synthetic'\ndimension = 1"), "dimension is 1, must be from 2 to 1000"),
+        (load("kind = 'ordered'\ndimension = 1001"), "dimension is 1001, must be from 2 to 1000"),
         (load("kind = 'fixed-arms'\narms = 0"), "arms is 0, must be from 2 to 100000"),
         (
             penguins.people(5, 5, 1).map(|_| ()).unwrap_err().to_string(),
@@ -298,9 +312,14 @@ fn a_source_says_what_it_is() {
     let expected = [
         ("synthetic", None, 10),
         ("synthetic", None, 10),
+        ("synthetic, one-hot, gap 0.1", None, 10),
+        ("synthetic, correlated", Some(7), 10),
+        ("synthetic, anisotropic", None, 10),
+        ("synthetic, heavy-tailed, gap 0.25", None, 10),
         ("fixed-arms", None, 100),
         ("drifting", None, 10),
         ("ordered", None, 10),
+        ("ordered, gap 0.1", Some(3), 10),
         ("classification", Some(15), 3),
         ("classification", Some(7), 3),
         ("logged", Some(15), 3),
@@ -320,6 +339,8 @@ fn configurations_go_to_toml_and_back_and_refuse_unknown_fields() {
         "kind = \"fixed-arms\"\narms = 3\nrewards = \"bernoulli\"\n",
         "kind = \"drifting\"\narms = 3\nrewards = \"bernoulli\"\nturn = 0.5\n",
         "kind = \"ordered\"\narms = 3\nrewards = \"bernoulli\"\n",
+        "kind = \"synthetic\"\narms = 3\nrewards = \"bernoulli\"\ncontexts = \"heavy-tailed\"\ngap = 0.1\ndimension = 7\n",
+        "kind = \"ordered\"\narms = 3\nrewards = \"bernoulli\"\ngap = 0.25\ndimension = 7\n",
         "kind = \"classification\"\nfile = \"a.csv\"\nlabel = \"b\"\nfeatures = \"per-arm\"\nproject = 4\nprojection_seed = 2\n",
         "kind = \"logged\"\nfile = \"a.csv\"\ncontext = [\"b\"]\nproject = 4\nprojection_seed = 2\n",
     ];
@@ -338,4 +359,110 @@ fn configurations_go_to_toml_and_back_and_refuse_unknown_fields() {
         }
     );
     assert!(toml::from_str::<EnvironmentConfig>("kind = 'other'").is_err());
+}
+
+/// Without knobs the same seeds give the people they gave before there were knobs, bit by bit.
+#[test]
+fn people_without_knobs_are_as_ever() {
+    let mut people = source("kind = 'synthetic'").people(5, HORIZON, 1).unwrap();
+    let (mut person, mut hash, mut rewards) = (Person::default(), 0u64, 0.0);
+    for turn in 0..1000 {
+        people.next_person(&mut person);
+        rewards += people.reward(turn % 10).unwrap();
+        for number in person.arms.iter().chain(&person.means) {
+            hash = hash.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.to_bits();
+        }
+    }
+    assert_eq!((hash, rewards as u32), (5_633_115_327_622_771_233, 475));
+    let knobs = Synthetic::new(5, 10, Rewards::Bernoulli, 1).unwrap();
+    let knobs = knobs.with_contexts(Contexts::Sphere).with_gap(0.5).unwrap();
+    assert_eq!(knobs.theta(), Synthetic::new(5, 10, Rewards::Bernoulli, 1).unwrap().theta());
+}
+
+#[test]
+fn the_gap_scales_every_difference_of_means() {
+    let kinds = Contexts::ALL.map(|law| format!("kind = 'synthetic'\ncontexts = '{}'", law.name()));
+    for kind in kinds.into_iter().chain(["kind = 'ordered'".into()]) {
+        let mut wide = source(&kind).people(5, HORIZON, 2).unwrap();
+        let mut narrow = source(&format!("{kind}\ngap = 0.1")).people(5, HORIZON, 2).unwrap();
+        let (mut far, mut near) = (Person::default(), Person::default());
+        for _ in 0..100 {
+            wide.next_person(&mut far);
+            narrow.next_person(&mut near);
+            assert_eq!(far.arms, near.arms, "{kind}");
+            for (far, near) in far.means.iter().zip(&near.means) {
+                assert!((near - 0.5 - 0.2 * (far - 0.5)).abs() < 1e-12, "{kind}: {far} {near}");
+                assert!((0.4..=0.6).contains(near));
+            }
+        }
+    }
+}
+
+/// z of every arm of `count` people.
+fn directions(law: Contexts, count: usize) -> Vec<Vec<Vec<f64>>> {
+    let people = Synthetic::new(5, 10, Rewards::Bernoulli, 3).unwrap();
+    let (mut people, mut person) = (people.with_contexts(law), Person::default());
+    let z = |arm: &[f64]| arm[1..].iter().map(|entry| entry * 2f64.sqrt()).collect();
+    (0..count)
+        .map(|_| {
+            people.next_person(&mut person);
+            person.arms.chunks_exact(5).map(z).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn one_hot_features_have_one_entry_and_every_category_comes() {
+    let mut seen = [0; 4];
+    for arm in directions(Contexts::OneHot, 100).iter().flatten() {
+        let category = arm.iter().position(|&entry| entry != 0.0).unwrap();
+        assert!((arm[category] - 1.0).abs() < 1e-12);
+        assert_eq!(arm.iter().filter(|&&entry| entry != 0.0).count(), 1);
+        seen[category] += 1;
+    }
+    // Binomial with mean 250 and deviation 13.7: 100 away has a probability below 1e-12.
+    assert!(seen.iter().all(|count| (150..350).contains(count)), "{seen:?}");
+}
+
+/// <z, z'> of two arms of a person is in [-1, 1] and independent between people: 1000 of them are
+/// within 0.16 of their mean, but for a probability of 1e-10 each.
+#[test]
+fn correlated_arms_look_alike_and_others_do_not() {
+    let alike = |law| {
+        let people = directions(law, 1000);
+        people.iter().map(|arms| dot(&arms[0], &arms[1])).sum::<f64>() / 1000.0
+    };
+    for law in [Contexts::Sphere, Contexts::HeavyTailed] {
+        assert!(alike(law).abs() < 0.16, "{law:?}");
+    }
+    let alike = alike(Contexts::Correlated);
+    assert!((0.55..0.95).contains(&alike), "{alike}");
+}
+
+#[test]
+fn later_entries_of_anisotropic_features_are_smaller() {
+    let mut squares = [0.0; 4];
+    for arm in directions(Contexts::Anisotropic, 1000).iter().flatten() {
+        assert!((dot(arm, arm) - 1.0).abs() < 1e-12);
+        squares.iter_mut().zip(arm).for_each(|(sum, entry)| *sum += entry * entry / 1e4);
+    }
+    // Each mean of 10,000 squares in [0, 1] is within 0.035 of its expectation, but for 1e-10.
+    assert!(squares[0] > squares[1] + 0.2 && squares[1] > squares[3] + 0.05, "{squares:?}");
+}
+
+/// P(|z| > r/10) = 1/r^2 for 1 <= r < 10, and |z| = 1 with probability 1/100. Hoeffding: 1e-10 for
+/// each of three checks.
+#[test]
+fn heavy_tails_are_scaled_into_the_ball() {
+    let people = directions(Contexts::HeavyTailed, 2000);
+    let lengths: Vec<f64> = people.iter().flatten().map(|arm| dot(arm, arm).sqrt()).collect();
+    assert!(lengths.iter().all(|length| (0.1 - 1e-12..=1.0 + 1e-12).contains(length)));
+    let share = |above: f64| {
+        lengths.iter().filter(|&&length| length > above).count() as f64 / lengths.len() as f64
+    };
+    for (above, expected) in [(0.2, 0.25), (0.5, 0.04), (0.999, 0.01)] {
+        let found = share(above);
+        assert!((found - expected).abs() < hoeffding(lengths.len()), "{above}: {found}");
+    }
+    assert!(share(0.999) > 0.0);
 }
