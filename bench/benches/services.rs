@@ -69,8 +69,25 @@ fn bare() {
 /// Shuffler and bandit as they are run, with a task of d = 10 that takes plain reports too.
 fn node(data: &Path, grace: &str, size: &str) {
     let task = format!(
-        "[mechanism]\ndimension = 10\ncontext_bound = 1.0\ngrace = {grace}\ncentral_delta = 1e-6\nparticipations = 1\nhonest_fraction = 1.0\n\
-         [[mechanism.schedule]]\nrounds = 1000000\nsize = {size}\nbits = 1\nflip = \"1/2\"\n[policy]\nplain_reports = true\n"
+        r#"
+        [mechanism]
+        dimension = 10
+        context_bound = 1.0
+        layout = "shared"
+        closes = "count"
+        grace = {grace}
+        central_delta = 1e-6
+        participations = 1
+        honest_fraction = 1.0
+        [[mechanism.schedule]]
+        rounds = 1000000
+        size = {size}
+        encoding = "bits"
+        bits = 1
+        flip = "1/2"
+        [policy]
+        plain_reports = true
+        "#
     );
     fs::create_dir_all(data).unwrap();
     let file = data.join("task.toml");
