@@ -266,7 +266,8 @@ fn timetable(table: &Timetable) -> Vec<String> {
             table.peak
         ),
         format!(
-            "surplus, lost           {:>9.0e}%  (at most, if all rounds are so busy; any in a round: chance {:e})",
+            "surplus, lost           {:>9.0e}%  (at most, if all rounds are so busy; any in a round: \
+             chance {:e})",
             100.0 * table.surplus_share,
             table.surplus_chance
         ),

@@ -217,8 +217,8 @@ fn is_random(algorithm: &str) -> bool {
 /// - `figures/batch-size`: regret against batch size, if there are two sizes.
 /// - `report.html`: all of them with tables.
 ///
-/// Of slope, epsilon and batch size there is one for each group of settings that are otherwise equal; the second
-/// one ends in `-2`.
+/// Of slope, epsilon and batch size there is one for each group of settings that are otherwise
+/// equal; the second one ends in `-2`.
 pub fn draw(directory: &Path) -> Result<Vec<PathBuf>, FigureError> {
     let experiment = Experiment::read(directory)?;
     let palette = Palette::new(experiment.rows.iter().map(|row| row.algorithm.as_str()));

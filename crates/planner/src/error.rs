@@ -79,7 +79,8 @@ pub enum PlanError {
     Peak(f64),
     /// The busiest day is out of range.
     #[error(
-        "busiest day is {busiest_day}, must be from 1 to the peak of {peak}: it is the reports of the busiest day over those of the mean day"
+        "busiest day is {busiest_day}, must be from 1 to the peak of {peak}: it is the reports of the \
+         busiest day over those of the mean day"
     )]
     BusiestDay {
         /// The factor asked for.

@@ -241,7 +241,8 @@ mod tests {
         // Of twelve fair draws of 1 or 3, at most 9 are 3 with probability 0.981, at most 8 with
         // 0.927: the mean is 2.5 then.
         assert!(close(value, 1.0) && close(upper.unwrap(), 1.25), "{upper:?}");
-        // At most 3 of twelve are 3 with probability 0.073, at most 2 with 0.019; so at the upper end.
+        // The lower end: of twelve at most 3 are 3 with probability 0.073, at most 2 with 0.019.
+        // The upper end is alike.
         let (value, interval) = ratio_interval(&fair, &[2.0; 12]).unwrap();
         let (low, high) = interval.unwrap();
         assert!(close(value, 1.0) && close(low, 0.75) && close(high, 1.25), "{low} {high}");

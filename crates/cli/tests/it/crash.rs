@@ -45,35 +45,47 @@ fn nothing_acknowledged_is_lost_or_counted_twice() {
     let world = World::new(site);
     let mut running = [0, 1].map(|role| Some(world.start(role)));
 
+    under_load(&world, &mut rng, next, |rng| {
+        for _ in 0..kills {
+            let more = 2 + below(rng, 2 * BETWEEN - 3);
+            let last = rounds * SIZE - 3 * SIZE;
+            world.allowed.store((world.allowed.load(SeqCst) + more).min(last), SeqCst);
+            let role = below(rng, 2);
+            world.kill(role, running[role].take().unwrap(), rng);
+            running[role] = Some(restart(&world, role, rng));
+        }
+        world.allowed.store(usize::MAX, SeqCst);
+    });
+    restart_both(&world, &mut running);
+    let acknowledged = check(&world, rounds);
+    world.print(kills, started, acknowledged);
+}
+
+/// Kills services while reports are sent and releases and models are read, until all reports are
+/// answered and the last model is seen.
+fn under_load(
+    world: &World,
+    rng: &mut ChaCha8Rng,
+    next: fn(&World, u32, &mut ChaCha8Rng) -> Vec<usize>,
+    kill: impl FnOnce(&mut ChaCha8Rng),
+) {
     thread::scope(|scope| {
         let ends = OverAtEnd(&world.over);
         let uploaders: Vec<_> = (0..UPLOADERS)
             .map(|index| {
                 let rng = ChaCha8Rng::seed_from_u64(rng.next_u64());
-                let world = &world;
                 scope.spawn(move || upload(world, index, rng, next))
             })
             .collect();
-        scope.spawn(|| watch_releases(&world));
-        scope.spawn(|| watch_models(&world));
-        for _ in 0..kills {
-            let more = 2 + below(&mut rng, 2 * BETWEEN - 3);
-            let last = rounds * SIZE - 3 * SIZE;
-            world.allowed.store((world.allowed.load(SeqCst) + more).min(last), SeqCst);
-            let role = below(&mut rng, 2);
-            world.kill(role, running[role].take().unwrap(), &mut rng);
-            running[role] = Some(restart(&world, role, &mut rng));
-        }
-        world.allowed.store(usize::MAX, SeqCst);
+        scope.spawn(|| watch_releases(world));
+        scope.spawn(|| watch_models(world));
+        kill(rng);
         for uploader in uploaders {
             uploader.join().unwrap();
         }
-        wait_for_the_last_model(&world, PATIENCE);
+        wait_for_the_last_model(world, PATIENCE);
         drop(ends);
     });
-    restart_both(&world, &mut running);
-    let acknowledged = check(&world, rounds);
-    world.print(kills, started, acknowledged);
 }
 
 /// New reports, if they are allowed by now.

@@ -149,10 +149,22 @@ enum EnvironmentKind {
 }
 
 fn algorithm(text: &str) -> Result<AlgorithmName, String> {
-    let known = AlgorithmName::ALL.into_iter().find(|name| name.name() == text);
-    known.ok_or_else(|| {
-        let names = AlgorithmName::ALL.map(AlgorithmName::name).join(", ");
-        format!("no algorithm of this name, must be one of {names}")
+    named(text, "algorithm", AlgorithmName::ALL, AlgorithmName::name)
+}
+
+fn contexts(text: &str) -> Result<Contexts, String> {
+    named(text, "law", Contexts::ALL, Contexts::name)
+}
+
+/// The one of `all` with the name `text`.
+fn named<T: Copy, const N: usize>(
+    text: &str,
+    kind: &str,
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
+    all.into_iter().find(|&one| name(one) == text).ok_or_else(|| {
+        format!("no {kind} of this name, must be one of {}", all.map(name).join(", "))
     })
 }
 
@@ -186,14 +198,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Output::Text => print_table(&finished),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn contexts(text: &str) -> Result<Contexts, String> {
-    let known = Contexts::ALL.into_iter().find(|law| law.name() == text);
-    known.ok_or_else(|| {
-        let names = Contexts::ALL.map(Contexts::name).join(", ");
-        format!("no law of this name, must be one of {names}")
-    })
 }
 
 /// Every law with every gap, or the one environment that has neither.

@@ -124,8 +124,9 @@ impl<'a> Ratios<'a> {
             self.runs
         );
         let caption = format!(
-            "Mean regret over that of {} with the same people and the same kind of exploration, one row for each setting. \
-             Lines are 95% intervals by a bootstrap over seeds. Tuned exploration was chosen on other seeds.",
+            "Mean regret over that of {} with the same people and the same kind of exploration, one \
+             row for each setting. Lines are 95% intervals by a bootstrap over seeds. Tuned \
+             exploration was chosen on other seeds.",
             self.against
         );
         let series = self.algorithms.iter().map(|&name| (name.to_owned(), palette.style(name)));

@@ -213,7 +213,8 @@ fn impossible_requests_say_what_is_missing() {
 fn laws_and_gaps_are_a_grid() {
     let directory = scratch("simulate-laws");
     let output = output(&format!(
-        "simulate --algorithms random --contexts sphere,one-hot --gap 0.5,0.1 --horizon 100 --runs 1 --out {} --output json",
+        "simulate --algorithms random --contexts sphere,one-hot --gap 0.5,0.1 --horizon 100 --runs 1 \
+         --out {} --output json",
         directory.display()
     ));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -9,30 +9,26 @@ use std::{
     collections::BTreeSet,
     sync::atomic::Ordering::SeqCst,
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use incrowd_node::ShufflerConfig;
 use incrowd_protocol::{OpenRound, Release};
 use rand_chacha::ChaCha8Rng;
-use rand_core::{Rng, SeedableRng};
+use rand_core::SeedableRng;
 
 use super::{
-    PATIENCE, UPLOADERS,
-    uploads::{acknowledged, at_once, upload},
-    watch::{check_releases_and_models, wait_for_the_last_model, watch_models, watch_releases},
-    world::{OverAtEnd, Sent, World, below, number, restart, restart_both},
+    under_load,
+    uploads::{acknowledged, at_once},
+    watch::check_releases_and_models,
+    world::{Sent, World, below, number, restart, restart_both},
 };
-use crate::support::{Service, Site};
+use crate::support::{Service, Site, now};
 
 /// Capacity and window of the rounds before and after the middle.
 const STAGES: [(u32, u32); 2] = [(10, 300), (7, 450)];
 /// 170 coordinates: far more than the reports that are sent in a few rounds.
 const DIMENSION: u32 = 17;
-
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
-}
 
 #[test]
 fn by_time_everything_acknowledged_is_counted_once_or_surplus_and_every_round_released_once() {
@@ -45,38 +41,24 @@ fn by_time_everything_acknowledged_is_counted_once_or_surplus_and_every_round_re
     let mut running = [0, 1].map(|role| Some(world.start(role)));
     let (mut at_closings, mut away) = (0, 0);
 
-    thread::scope(|scope| {
-        let ends = OverAtEnd(&world.over);
-        let uploaders: Vec<_> = (0..UPLOADERS)
-            .map(|index| {
-                let rng = ChaCha8Rng::seed_from_u64(rng.next_u64());
-                let world = &world;
-                scope.spawn(move || upload(world, index, rng, next))
-            })
-            .collect();
-        scope.spawn(|| watch_releases(&world));
-        scope.spawn(|| watch_models(&world));
+    under_load(&world, &mut rng, next, |rng| {
         for _ in 0..kills {
-            let role = below(&mut rng, 2);
-            at_closings += usize::from(kill(&world, role, running[role].take().unwrap(), &mut rng));
-            if below(&mut rng, 6) == 0 {
+            let role = below(rng, 2);
+            at_closings += usize::from(kill(&world, role, running[role].take().unwrap(), rng));
+            if below(rng, 6) == 0 {
                 away += 1;
-                let windows = 1.0 + below(&mut rng, 3000) as f64 / 1000.0;
+                let windows = 1.0 + below(rng, 3000) as f64 / 1000.0;
                 thread::sleep(Duration::from_millis(u64::from(STAGES[0].1)).mul_f64(windows));
             }
-            running[role] = Some(restart(&world, role, &mut rng));
+            running[role] = Some(restart(&world, role, rng));
         }
-        for uploader in uploaders {
-            uploader.join().unwrap();
-        }
-        wait_for_the_last_model(&world, PATIENCE);
-        drop(ends);
     });
     restart_both(&world, &mut running);
     let (acknowledged, surplus) = check(&world);
     world.print(kills, started, acknowledged);
     println!(
-        "{at_closings} at a closing, {away} away over one to four windows; {surplus} acknowledged reports were surplus"
+        "{at_closings} at a closing, {away} away over one to four windows; \
+         {surplus} acknowledged reports were surplus"
     );
 }
 

@@ -12,8 +12,8 @@ use incrowd_envelope::Document;
 use incrowd_node::ShufflerConfig;
 use incrowd_protocol::{Model, Release, ReleaseHash};
 
-use super::{timed::now, uploads::insist, world::World};
-use crate::support::Caller;
+use super::{uploads::insist, world::World};
+use crate::support::{Caller, now};
 
 fn release(world: &World, caller: &Caller, round: u32) -> Option<Vec<u8>> {
     let url = world.site.at(&world.shuffler, &format!("releases/{round}?wait=1"));

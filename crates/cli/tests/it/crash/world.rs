@@ -130,7 +130,8 @@ impl World {
 
     pub(super) fn print(&self, kills: usize, started: Instant, acknowledged: usize) {
         println!(
-            "{kills} kills and {} at the start in {:.1} s: {acknowledged} reports acknowledged of {} sent, {} duplicates answered, {} refused, {} requests broken off, {} releases",
+            "{kills} kills and {} at the start in {:.1} s: {acknowledged} reports acknowledged of {} \
+             sent, {} duplicates answered, {} refused, {} requests broken off, {} releases",
             self.killed_at_start.load(SeqCst),
             started.elapsed().as_secs_f64(),
             self.taken.load(SeqCst),

@@ -221,6 +221,11 @@ pub struct Site {
     pub task: Task,
 }
 
+/// Milliseconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
 /// Roles with a token.
 const TOKENS: [&str; 4] = ["device", "bandit", "relay", "admin"];
 
@@ -237,7 +242,7 @@ impl Site {
     /// capacity and window. The coins of a report of zero are half ones and nearly never flip:
     /// a pad is a 2 everywhere.
     pub fn timed(dimension: u32, stages: &[(u32, u32, u32)]) -> Self {
-        let opens = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+        let opens = now();
         let law = format!(r#"encoding = "bits", bits = 4, flip = "1/{}""#, u32::MAX);
         let stage = |(rounds, size, window): &(u32, u32, u32)| {
             format!("{{ rounds = {rounds}, size = {size}, window = {window}, {law} }}")
