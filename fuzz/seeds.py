@@ -80,6 +80,12 @@ def of_documents():
             yield "sealed", b"\0" + bytes.fromhex(case["sealed"])
             yield "sealed", b"\1" + bytes.fromhex(case["sealed"])[:60]
     yield "round_notice", text({"task": cases("envelope")[0]["id"], "round": None})
+    law = {"encoding": "codebook", "words": 16, "chosen": 5, "outside": "1/4", "moment_weight": 128}
+    yield "round_notice", text({"task": cases("envelope")[0]["id"], "round": {"number": 1, "size": 100, **law}, "time": None})
+    task = next(case["task"] for case in cases("envelope") if case["kind"] == "task")
+    stage = {"rounds": 10, "size": 100, **law}
+    yield "task_json", text({**task, "mechanism": {**task["mechanism"], "schedule": [stage]}})
+    yield "task_toml", as_toml({**task, "mechanism": {**task["mechanism"], "schedule": [stage, *task["mechanism"]["schedule"]]}})
     for case in cases("models"):
         yield "sums", text(case["sums"][0])
         yield "sums", text(case.get("sums_bad", case["sums"][-1]))
@@ -88,12 +94,12 @@ def of_documents():
                 yield "model", text(model)
 
 
-def log_entry(kind, number, before, count):
-    """An entry of the shuffler's log: kind 0 is a snapshot, 1 a delta, 2 ids; with its length in front."""
+def log_entry(kind, number, before, count, most=3):
+    """An entry of the shuffler's log: kind 0 is a snapshot, 1 a delta, 2 ids; with its length in front. Sums have up to `most` per report."""
     if kind == 2:
         entry = b"\1" + bytes(range(16)) * count
     else:
-        sums = [count * j % (3 * count + 1) for j in range(5)] if number < 11 else []
+        sums = [count * j * most // 3 % (most * count + 1) for j in range(5)] if number < 11 else []
         width = max(sums, default=0).bit_length()
         packed = sum(value << width * j for j, value in enumerate(sums))
         packed = packed.to_bytes((len(sums) * width + 7) // 8, "little")
@@ -115,6 +121,16 @@ def of_memories():
     yield "snapshot", log_entry(1, 1, 0, 1) + log_entry(1, 1, 1, 1) + log_entry(0, 1, 0, 2)
     yield "snapshot", log_entry(0, 10, 0, 99) + log_entry(0, 11, 0, 0)
     yield "snapshot", log_entry(0, 1, 0, 100)
+    # The task with codebook rounds: the first kind is 129 more. A word is up to 272 above the least one.
+    words = next(case["mechanism"] for case in cases("models") if case["name"].startswith("codebook, sum"))
+    rest = log_entry(1, 2, 20, 19, 272) + log_entry(2, 2, 0, 39)
+    for entries in (log_entry(0, 2, 0, 20, 272) + rest, log_entry(0, 1, 0, 39, 272), log_entry(1, 1, 0, 3, 270) + rest,
+                    log_entry(0, 4, 0, 30, 1) + log_entry(1, 4, 30, 5, 1), log_entry(0, 1, 0, 1, 273)):
+        yield "snapshot", bytes([entries[0] + 129]) + entries[1:]
+    name = next(case["sums"][0]["mechanism"] for case in cases("models") if case["mechanism"] == words)
+    for number, models, log_det in ((0, 0, None), (1, 1, 9.5), (3, 2, 5.0), (5, 5, 1.0)):
+        yield "statistics", text({"mechanism": name, "round": number, "moment": [-12.5, 3.75], "gram": [80.25, -1e-3, 64.5],
+                                  "models": models, "published_log_det": log_det})
     for case in cases("features"):
         parts = [case["map"], case.get("context", {}), case.get("action", {})]
         if len(text(parts[0])) < 1000:

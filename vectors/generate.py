@@ -12,10 +12,12 @@ import struct
 import sys
 from fractions import Fraction
 
-from reference import (FULL, HALF, LATEST, ORDER, U32, Tape, coordinates, diffie_hellman, features, flip_coins, hpke, map_error,
-                       mechanism_errors, mechanism_hash, pack_report, parse_flip, replay, seal, sealing_info, sealing_key,
-                       sign, sign_with_neutral_r, signature_error, size_d, stage_of, sum_in_order, sums_error, task_error,
-                       task_id, thresholds, unpack_report, unseal, verification_key, window_of)
+from reference import (CLIP, FULL, HALF, LATEST, ORDER, STEPS, U32, WORD_THRESHOLDS, Tape, Words, chacha_block, choose_words,
+                       coordinates, diffie_hellman, features, flip_coins, hpke, magnitude, map_error, mechanism_errors,
+                       mechanism_hash, normal_size, pack_report, parse_fraction, pick_word, replay, seal, sealing_info,
+                       sealing_key, sign, sign_with_neutral_r, signature_error, size_d, stage_of, statistic, sum_in_order,
+                       sums_error, task_error, task_id, thresholds, unpack_report, unseal, verification_key, window_of,
+                       word_moments)
 
 
 # ---- Mechanism -------------------------------------------------------------------------------------------------
@@ -26,6 +28,12 @@ OPENS = "1800000000000"
 def stage(rounds=10, size=100, bits=1, flip="1/2", window=None):
     times = {} if window is None else {"window": window}
     return {"rounds": rounds, "size": size, **times, "encoding": "bits", "bits": bits, "flip": flip}
+
+
+def codebook(rounds=10, size=100, words=16, chosen=5, outside="1/4", weight=128, window=None):
+    times = {} if window is None else {"window": window}
+    return {"rounds": rounds, "size": size, **times, "encoding": "codebook", "words": words, "chosen": chosen,
+            "outside": outside, "moment_weight": weight}
 
 
 def mechanism(d=3, stages=None, bound=1.0, grace=0, delta=1e-6, participations=1, honest=1.0, opens=None):
@@ -52,6 +60,19 @@ def mechanism_cases():
         "growing windows": mechanism(2, [stage(2, 40, 8, "1/2", 10), stage(1, 80, 8, "1/2", 25),
                                          stage(3, 80, 8, "1/2", U32)], opens=OPENS),
         "stages that differ in the window only": mechanism(2, [stage(window=10), stage(window=11)], opens="0"),
+        "a codebook": mechanism(5, [codebook(1000, 2000, 256, 17, "41/200")]),
+        "smallest codebook": mechanism(1, [codebook(1, 1, 2, 1, f"1/{U32}", 1)]),
+        "largest codebook": mechanism(1000, [codebook(U32 - 1, U32, 256, 128, f"{HALF - 1}/{U32}", 255)]),
+        "one of 256 words": mechanism(2, [codebook(words=256, chosen=1, outside="127/128")]),
+        "outside a hair below 1 - k/N": mechanism(2, [codebook(words=3, chosen=1, outside="2863311529/4294967294")]),
+        "bits, then a codebook": mechanism(3, [stage(2, 300), codebook(8, 300)]),
+        "a codebook, then bits": mechanism(3, [codebook(8, 300), stage(2, 300)]),
+        "codebooks that differ in the words only": mechanism(2, [codebook(), codebook(words=17)]),
+        "codebooks that differ in the chosen words only": mechanism(2, [codebook(), codebook(chosen=4)]),
+        "codebooks that differ in the chance of others only": mechanism(2, [codebook(), codebook(outside="1/5")]),
+        "codebooks that differ in the moment's weight only": mechanism(2, [codebook(), codebook(weight=127)]),
+        "a codebook in rounds that close by time": mechanism(4, [codebook(3, 50, window=60000),
+                                                                 stage(2, 50, window=60000)], opens=OPENS),
         "the last end": mechanism(1, [stage(1, 1, 1, "1/2", 1000)], opens=str(LATEST - 1000)),
     }
     cases = [{"name": name, "mechanism": mech, "hash": mechanism_hash(mech)} for name, mech in good.items()]
@@ -64,11 +85,31 @@ def mechanism_cases():
               ("central_delta", [0.0, 1.0, -1e-6, 2.0]), ("participations", [0, FULL]),
               ("honest_fraction", [0.0, -0.5, 1.0000000000000002])]
     bad = [(f"{field} {value}", field, {**mechanism(), field: value}) for field, values in fields for value in values]
-    stages = [("rounds", [0, U32, FULL]), ("size", [0, FULL]), ("bits", [0, 4096, FULL]),
-              ("flip", ["0/1", "1/1", "3/2", "2/4", " 1/2", "1/2 ", "1/2/3", "+1/2", "-1/2", "01/2", "1/02", "1/+2",
-                        "1/0", "1/", "/2", "1", "", "0.5", "1 / 2", "1/4294967296", "4294967297/8589934595"])]
+    fractions = ["0/1", "1/1", "3/2", "2/4", " 1/2", "1/2 ", "1/2/3", "+1/2", "-1/2", "01/2", "1/02", "1/+2", "1/0", "1/", "/2",
+                 "1", "", "0.5", "1 / 2", "1/4294967296", "4294967297/8589934595"]
+    stages = [("rounds", [0, U32, FULL]), ("size", [0, FULL]), ("bits", [0, 4096, FULL]), ("flip", fractions)]
     bad += [(f"{field} {json.dumps(value)}", field, mechanism(1, [{**stage(), field: value}]))
             for field, values in stages for value in values]
+    # Of 16 words 5 are chosen: 11/16 is where nothing is said any more.
+    laws = [("words", [0, 1, 257, FULL]), ("chosen", [0, 9, 16, FULL]), ("moment_weight", [0, 256, FULL]),
+            ("outside", fractions + ["11/16", "3/4", f"{U32 - 1}/{U32}"])]
+    bad += [(f"codebook, {field} {json.dumps(value)}", field, mechanism(1, [{**codebook(), field: value}]))
+            for field, values in laws for value in values]
+    without = lambda made, name: {key: value for key, value in made.items() if key != name}
+    bad += [(f"codebook without {name}", "encoding", mechanism(3, [without(codebook(), name)]))
+            for name in ("words", "chosen", "outside", "moment_weight")]
+    bad += [(f"bits without {name}", "encoding", mechanism(3, [without(stage(), name)])) for name in ("bits", "flip")]
+    bad += [(f"codebook with {name}", "encoding", mechanism(3, [{**codebook(), name: stage()[name]}])) for name in ("bits", "flip")]
+    bad += [(f"bits with {name}", "encoding", mechanism(3, [{**stage(), name: codebook()[name]}]))
+            for name in ("words", "chosen", "outside", "moment_weight")]
+    bad += [("fields of a codebook, encoding bits", "encoding", mechanism(3, [{**codebook(), "encoding": "bits"}])),
+            ("fields of bits, encoding codebook", "encoding", mechanism(3, [{**stage(), "encoding": "codebook"}])),
+            ("more than half of three words", "chosen", mechanism(3, [codebook(words=3, chosen=2, outside="1/4")])),
+            ("outside equal to 1 - k/N of two words", "outside", mechanism(3, [codebook(words=2, chosen=1, outside="1/2")])),
+            ("second stage has a bad outside", "outside", mechanism(3, [codebook(), codebook(outside="2/8")])),
+            ("equal codebooks", "schedule", mechanism(3, [codebook(), codebook()])),
+            ("codebooks that differ in rounds only", "schedule", mechanism(3, [codebook(2), codebook(3)])),
+            ("unknown field in a codebook stage", "unknown field", mechanism(3, [{**codebook(), "seed": 1}]))]
     bad += [("no stages", "schedule", {**mechanism(), "schedule": []}),
             ("equal neighbours", "schedule", mechanism(3, [stage(), stage()])),
             ("neighbours that differ in rounds only", "schedule", mechanism(3, [stage(2), stage(3)])),
@@ -101,7 +142,7 @@ def mechanism_cases():
 
 def threshold_error(v, flip, m, rows):
     """Largest |T/2^32 - (1/2 + c*tau/2)| in units of 2^-32, all exact."""
-    c, worst = 1 - Fraction(*parse_flip(flip)), Fraction(0)
+    c, worst = 1 - Fraction(*parse_fraction(flip)), Fraction(0)
     for vj, row in zip(v, rows):
         for q, t in enumerate(row):
             tau = min(Fraction(1), max(Fraction(-1), m * Fraction(vj) + (m - 1 - 2 * q)))
@@ -177,6 +218,46 @@ def threshold_cases():
     return cases
 
 
+# ---- Words -------------------------------------------------------------------------------------------------------
+
+def rfc_8439():
+    """The block of RFC 8439, 2.3.2, whose counter and nonce are laid out differently in the same 16 bytes."""
+    block = struct.pack("<16I", *chacha_block(bytes(range(32)), 1 | 0x09000000 << 32, 0x4A000000))
+    assert block.hex().startswith("10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e")
+
+
+def word_cases():
+    rfc_8439()
+    cases = [{"name": "thresholds", "kind": "thresholds", "thresholds": [str(t) for t in WORD_THRESHOLDS]}]
+    seeds = {"zero": bytes(16), "ones": b"\xff" * 16, "random": Tape("words").take(16)}
+    for name, seed in seeds.items():
+        for d, indices in ((1, (0, 1)), (3, (0, 15)), (4, (0, 1, 63)), (5, (0, 200)), (10, (0, 1, 255))):
+            total = size_d(d)  # with the lift 3, 10, 15, 21 and 66 entries
+            for index in indices:
+                words = Words(seed, total + 1)
+                cases.append({"name": f"{name}, d = {d}, word {index}", "kind": "word", "seed": seed.hex(), "dimension": d,
+                              "index": index, "entries": [words.entry(index, j) for j in range(total + 1)]})
+    for d, index, entry in ((20, 255, 0), (20, 255, 230), (100, 7, 5150), (1000, 255, 501500), (1000, 0, 16)):
+        words = Words(seeds["random"], size_d(d) + 1)
+        cases.append({"name": f"single entry {entry}, d = {d}, word {index}", "kind": "entry", "seed": seeds["random"].hex(),
+                      "dimension": d, "index": index, "entry": entry, "value": words.entry(index, entry),
+                      "normal": float(words.normal(index, entry))})
+    for m, t in enumerate(WORD_THRESHOLDS, 1):
+        high, low = t >> 32, t & U32
+        points = [(high, 0), (high, low - 1), (high, low), (high, U32), (high - 1, U32), (high + 1, 0)]
+        points = [(a, b) for a, b in points if 0 <= b and a < HALF]
+        cases.append({"name": f"around threshold {m}", "kind": "magnitudes",
+                      "points": [[a, b, magnitude(a << 32 | b)] for a, b in points]})
+    ends = [0, *WORD_THRESHOLDS, 2**63]
+    tape, points = Tape("normals"), []
+    for start, end in zip(ends, ends[1:]):
+        inside = {start + (end - start) * part // 16 for part in range(16)} | {end - 1}
+        inside |= {start + int.from_bytes(tape.take(8), "big") % (end - start) for _ in range(4)}
+        points += [[str(r), float(normal_size(r))] for r in sorted(inside)]
+    cases.append({"name": "normal variables", "kind": "normals", "points": points})
+    return cases
+
+
 # ---- Report ------------------------------------------------------------------------------------------------------
 
 def make_tape(name, rows, ties):
@@ -208,6 +289,75 @@ def report_case(name, mech, number, x, r, ties=None):
             "report": report.hex()}
 
 
+def codebook_case(name, mech, number, x, r, coins=()):
+    """A report of a codebook round; `coins` are the first 32-bit integers after the seed, random ones follow as they are needed."""
+    law, d, tape = stage_of(mech, number), mech["dimension"], Tape(f"codebook/{name}")
+    v, problem = coordinates(d, mech["context_bound"], x, r)
+    ident, seed = tape.take(16), tape.take(16)
+    chosen, gap = choose_words(seed, statistic(d, v, law["moment_weight"]), law)
+    assert gap > 1e-6, f"{name}: two scores are too close"
+    random = ident + seed + b"".join(struct.pack(">I", coin) for coin in coins) + tape.take(64)
+    index, used = pick_word(law, chosen, random, 32)
+    assert used >= 32 + 4 * len(coins), name
+    report = pack_report(mech, number, ident, (seed, index))
+    assert unpack_report(mech, report) == (number, ident, (seed, index)) and len(report) == 46
+    return {"name": name, "mechanism": mech, "round": number, "x": [encode(xi) for xi in x], "reward": encode(r),
+            "problem": problem, "random": random[:used].hex(), "bytes_used": used, "chosen": chosen, "seed": seed.hex(),
+            "index": index, "report": report.hex()}
+
+
+def codebook_reports():
+    """Rounds 1 and 2 of `mixed` are bits, then come codebooks: 16 words, 64 words with two weights, 7 words."""
+    mixed = mechanism(3, [stage(2), codebook(4), codebook(1, 100, 64, 20, "3/10", 1), codebook(1, 100, 64, 20, "3/10", 255),
+                          codebook(2, 100, 7, 3, "2/7", 200)], 2.0, 1)
+    wide, small = mechanism(10, [codebook(9, 500, 256, 17, "41/200")]), mechanism(1, [codebook(5, 10, 2, 1, "1/3", 64)])
+    x3, never, always = [1.1, -0.4, 0.9], U32 - 3, 0
+    good = [("codebook", mixed, 3, x3, 0.8), ("codebook, reward 0", mixed, 3, x3, 0.0), ("codebook, reward 1", mixed, 6, x3, 1.0),
+            ("codebook, moment of weight 1/256", mixed, 7, x3, 0.7), ("codebook, moment of weight 255/256", mixed, 8, x3, 0.7),
+            ("codebook, 7 words", mixed, 9, x3, 0.3), ("codebook, last round", mixed, 10, [-2.0, 0.0, 0.0], 1.0),
+            ("codebook, sent from outside", mixed, 3, x3, 0.8, (always,)), ("codebook, sent from inside", mixed, 3, x3, 0.8, (never,)),
+            ("codebook, coin just outside", mixed, 3, x3, 0.8, (4,)), ("codebook, coin just inside", mixed, 3, x3, 0.8, (5,)),
+            ("codebook, first place of those chosen", mixed, 4, x3, 0.6, (never, 5)),
+            ("codebook, last place of those chosen", mixed, 4, x3, 0.6, (never, 4)),
+            ("codebook, first place of the others", mixed, 4, x3, 0.6, (always, 11)),
+            ("codebook, last place of the others", mixed, 4, x3, 0.6, (always, 10)),
+            ("codebook, place drawn again", mixed, 5, x3, 0.6, (never, U32, U32, 3)),
+            ("codebook, place of the others drawn again", mixed, 5, x3, 0.6, (always, U32 - 3, 2)),
+            ("codebook, place of the others is the last that counts", mixed, 5, x3, 0.6, (always, U32 - 4)),
+            ("codebook, coin drawn again", mixed, 9, x3, 0.6, (U32 - 3, U32, always, 1)),
+            ("codebook, coin is the last that counts", mixed, 9, x3, 0.6, (U32 - 4, U32 - 1)),
+            ("codebook, zero vector", mixed, 3, [0.0, 0.0, 0.0], 1.0), ("codebook, negative zeros", mixed, 3, [-0.0, 0.0, -0.0], -0.0),
+            ("codebook, one axis", mixed, 3, [0.0, 2.0, 0.0], 1.0), ("codebook, tiny vector", mixed, 3, [1e-200, 0.0, -1e-170], 1.0),
+            ("codebook, zero vector after NaN", mixed, 3, [0.1, math.nan, 0.2], 0.5),
+            ("codebook, zero vector after an infinite reward", mixed, 3, [0.1, 0.3, 0.2], math.inf),
+            ("codebook, zero vector after a wrong dimension", mixed, 3, [0.1], 0.5),
+            ("codebook, clipped norm", mixed, 3, [3.0, 1.0, -2.0], 0.5), ("codebook, clipped reward", mixed, 3, x3, -4.0),
+            ("codebook, clipped norm and reward", mixed, 3, [3.0, 1.0, -2.0], 4.0),
+            ("codebook, norm a hair above L", mixed, 3, [0.0, 2.0000000001, 0.0], 1.0),
+            ("codebook, huge", mixed, 9, [1e300, -1e300, 1e299], 1.0),
+            ("codebook, two words", small, 1, [0.77], 0.5), ("codebook, two words, outside", small, 5, [-1.0], 1.0, (always, 7)),
+            ("codebook, 256 words, d = 10", wide, 1, Tape("wide").context(10, 1.0), 0.9),
+            ("codebook, 256 words, d = 10, outside", wide, 9, Tape("wide").context(10, 1.0), 0.2, (always,))]
+    cases = [codebook_case(*args) for args in good]
+    assert {case["problem"] for case in cases} == {None, "dimension", "not_finite", "norm", "reward"}
+    ident, seed = Tape("bad codebook reports").take(16), bytes(range(16))
+    made = lambda mech, number, index: pack_report(mech, number, ident, (seed, index))
+    relabel = lambda data, number: data[:9] + struct.pack(">I", number) + data[13:]
+    base, bits = made(mixed, 3, 15), pack_report(mixed, 1, ident, [1] * 9)
+    bad = [("codebook, index 16 of 16 words", mixed, made(mixed, 3, 16), "index"),
+           ("codebook, index 255 of 64 words", mixed, made(mixed, 7, 255), "index"),
+           ("codebook, index 7 of 7 words", mixed, made(mixed, 9, 7), "index"),
+           ("codebook, index 2 of two words", small, made(small, 1, 2), "index"),
+           ("codebook, last byte missing", mixed, base[:-1], "short"), ("codebook, no payload", mixed, base[:29], "short"),
+           ("codebook, half a seed", mixed, base[:37], "short"), ("codebook, id cut", mixed, base[:28], "short"),
+           ("codebook, one byte more", mixed, base + b"\0", "long"), ("codebook, twice the payload", mixed, base + base[29:], "long"),
+           ("codebook, one byte more and a bad index", mixed, made(mixed, 3, 16) + b"\0", "long"),
+           ("codebook, version 2", mixed, b"\2" + base[1:], "version"),
+           ("codebook, of another mechanism", small, base, "task"), ("codebook, round after the last", mixed, relabel(base, 11), "round"),
+           ("bits in a codebook round", mixed, relabel(bits, 3), "short"), ("a word in a round of bits", mixed, relabel(base, 1), "long")]
+    return cases, bad
+
+
 def report_cases():
     growing = mechanism(3, [stage(2, 100, 1, "1/2"), stage(1, 300, 2, "3/5"), stage(4, 900, 7, "4/5")], 2.0, 1)
     plain = {m: mechanism(3, [stage(bits=m, flip="2/5")]) for m in (1, 2, 3, 4, 5, 7, 8)}
@@ -229,7 +379,9 @@ def report_cases():
         report_case("pure noise after NaN", plain[2], 1, [0.1, math.nan, 0.2], 0.5),
         report_case("pure noise after a wrong dimension", plain[2], 1, [0.1], 0.5),
         report_case("clipped norm and reward", plain[3], 1, [3.0, 1.0, -2.0], 4.0)]
-    for name, mech, data, error in bad_reports(growing, plain, wide):
+    words, bad_words = codebook_reports()
+    cases += words
+    for name, mech, data, error in bad_reports(growing, plain, wide) + bad_words:
         assert unpack_report(mech, data) == error, name
         cases.append({"name": name, "mechanism": mech, "report": data.hex(), "error": error})
     return cases
@@ -289,6 +441,29 @@ def simulate(seed, mech, rounds):
     return out
 
 
+def simulate_words(seed, mech, rounds):
+    """Sums as a codebook round has them: words picked blindly, and the mean that contexts of norm L along the first axis add."""
+    tape, d, out = Tape(seed), mech["dimension"], []
+    for number in range(1, rounds + 1):
+        s = stage_of(mech, number)
+        if s["encoding"] == "bits":
+            sums = [s["size"] * s["bits"] // 2 + tape.u32() % 31 - 15 for _ in range(size_d(d))]
+        else:
+            words, gain = Words(tape.take(16), size_d(d) + 1), word_moments(s["words"], s["chosen"], s["outside"])[0]
+            sums = [sum(words.entry(i, j) for i in range(s["size"])) for j in range(size_d(d))]
+            for i in range(d):  # every axis, the first one most, with rewards of 1/2
+                share, diagonal = Fraction(4 if i == 0 else 1, d + 3), d + (i + 1) * (i + 2) // 2 - 1
+                sums[i] += int(STEPS * gain * s["size"] * exact_root(s["moment_weight"]) * share.numerator / (4 * share.denominator))
+                sums[diagonal] += int(STEPS * gain * s["size"] * exact_root(256 - s["moment_weight"]) * share.numerator / share.denominator)
+        out.append(batch(mech, number, sums))
+    return out
+
+
+def exact_root(weight):
+    """sqrt(weight/256), rounded down to 1/2^20."""
+    return Fraction(math.isqrt(weight * 2**32), 2**20)
+
+
 def batch(mech, number, sums):
     previous = None if number == 1 else hashlib.sha256(f"the release before {number}".encode()).hexdigest()
     return {"mechanism": mechanism_hash(mech), "round": number, "size": stage_of(mech, number)["size"],
@@ -335,6 +510,7 @@ def model_cases():
     sums = simulate("models/big", big, 3)
     cases += [model_case(f"{mode}, much noise, other sigma and delta", big, learner(mode, 0.1, 1.5, 0.1, 0.001), sums)
               for mode in MODES]
+    cases += codebook_models()
     good = simulate("models/bad", low, 2)
     change = lambda **fields: {**copy.deepcopy(good[1]), **fields}
     first = lambda text: change(sums=[text] + good[1]["sums"][1:])
@@ -352,10 +528,45 @@ def model_cases():
            ("sum -1", "range", first("-1")), ("no previous release", "previous", change(previous=None))]
     bad += [(f"sum {json.dumps(text)}", "integer", first(text))
             for text in (str(2**63), str(-2**63 - 1), "007", "-07", "1.0", "+1", "", " 1", "1e2", "-0", "--1")]
-    for name, error, release in bad:
-        assert sums_error(low, 2, release) == error, name
-        cases.append({"name": name, "mechanism": low, "learner": learner("calibrated"),
-                      "sums": good[:1], "sums_bad": release, "error": error})
+    bad = [(name, low, good, error, release) for name, error, release in bad]
+    words = mechanism(2, [codebook(3, 40), stage(2, 40)])
+    taken = simulate_words("models/bad words", words, 4)
+    for name, at, total, error in [("largest", 1, 40 * CLIP, None), ("smallest", 1, -40 * CLIP, None),
+                                   ("above the largest", 1, 40 * CLIP + 1, "range"), ("below the smallest", 1, -40 * CLIP - 1, "range"),
+                                   ("2^63-1", 1, 2**63 - 1, "range"), ("-2^63", 1, -2**63, "range"),
+                                   ("negative in a round of bits", 3, -1, "range"), ("of a codebook in a round of bits", 3, 41, "range")]:
+        for place in (0, 4):
+            sums = list(taken[at]["sums"])
+            sums[place] = str(total)
+            release = {**taken[at], "sums": sums}
+            if error:
+                bad.append((f"codebook, sum {place} {name}", words, taken[:at + 1], error, release))
+            else:
+                cases.append(model_case(f"codebook, sum {place} {name}", words, learner("calibrated"), [taken[0], release]))
+    bad.append(("codebook, sum \"-0\"", words, taken[:2], "integer", {**taken[1], "sums": ["-0"] + taken[1]["sums"][1:]}))
+    bad.append(("codebook, one sum more: the lift", words, taken[:2], "length", {**taken[1], "sums": taken[1]["sums"] + ["0"]}))
+    for name, mech, releases, error, release in bad:
+        assert sums_error(mech, len(releases), release) == error, name
+        cases.append({"name": name, "mechanism": mech, "learner": learner("calibrated"),
+                      "sums": releases[:-1], "sums_bad": release, "error": error})
+    return cases
+
+
+def codebook_models():
+    growing = [codebook(2, 150, 64, 20, "3/10"), codebook(1, 300, 64, 12, "1/4", 100), codebook(1, 300, 256, 17, "41/200")]
+    mixed, cases = [stage(2, 200, 2, "3/5"), codebook(3, 200, 16, 5, "1/4", 200)], []
+    back = [codebook(1, 100, 2, 1, "1/3", 64), stage(1, 100, 3, "1/2"), codebook(1, 100, 7, 3, "3/7", 128)]
+    half = [codebook(2, 120, 16, 4, "3/8", 128)]  # blind with probability 1/2: the proxy's removable singularity
+    for name, d, stages, rounds, bound, S in [("codebook", 3, [codebook(6, 200, 256, 17, "41/200")], 3, 1.0, 1.0),
+                                              ("growing codebooks", 5, growing, 4, 2.5, 0.75),
+                                              ("codebook after bits", 2, mixed, 5, 0.3, 3.0),
+                                              ("bits between codebooks", 1, back, 3, 1.0, 1.0),
+                                              ("codebook, blind every other time", 2, half, 2, 1.0, 1.0)]:
+        mech = mechanism(d, stages, bound)
+        sums = simulate_words(f"models/{name}", mech, rounds)
+        cases += [model_case(f"{mode}, {name}, {'determinant' if growth else 'every-batch'}, d = {d}", mech,
+                             learner(mode, growth, S), sums)
+                  for mode, growth in (("proven", None), ("calibrated", 0.3))]
     return cases
 
 
@@ -611,6 +822,7 @@ FILES = {
     "mechanism.json": (mechanism_cases, "Mechanisms with their hash; with 'error', the violated row of the table."),
     "thresholds.json": (threshold_cases, "Coin thresholds T of a context and a reward; entries may be the strings "
                                          "NaN, Infinity, -Infinity."),
+    "words.json": (word_cases, "The table of thresholds, words of seeds, single entries, and the normal variables behind them, by 'kind'."),
     "reports.json": (report_cases, "Reports made from a tape of random bytes; with 'error', bytes a decoder refuses."),
     "models.json": (model_cases, "Models and diagnostics after each batch; with 'sums_bad', batch sums to refuse after "
                                  "'sums'."),

@@ -1,12 +1,15 @@
 """A second implementation of docs/formats.md, written from that page alone; section names are those of the page.
 
-Floats are used where a result feeds an integer, in the order the page states; statistics and models start from exact
-rationals and use 60 digits.
+Floats are used where a result feeds an integer, in the order the page states; statistics and models use 60 digits, and so do the
+words' table and the scores of codebook reports (40).
 """
+import bisect
+import functools
 import hashlib
 import hmac
 import math
 import re
+import statistics
 import struct
 from fractions import Fraction
 
@@ -66,11 +69,12 @@ def size_d(d):
 
 FIELDS = {"dimension", "context_bound", "layout", "closes", "opens", "grace", "central_delta", "participations",
           "honest_fraction", "schedule"}
-STAGE_FIELDS = {"rounds", "size", "window", "encoding", "bits", "flip"}
+LAW_FIELDS = {"bits": ("bits", "flip"), "codebook": ("words", "chosen", "outside", "moment_weight")}
+STAGE_FIELDS = {"rounds", "size", "window", "encoding"}.union(*LAW_FIELDS.values())
 LATEST = 253402300800000
 
 
-def parse_flip(text):
+def parse_fraction(text):
     match = re.fullmatch(r"(0|[1-9][0-9]*)/([1-9][0-9]*)", text)
     if not match:
         return None
@@ -86,18 +90,31 @@ def mechanism_errors(mech):
     timed = mech["closes"] == "time"
     check("unknown field", mech.keys() <= FIELDS and all(s.keys() <= STAGE_FIELDS for s in plan))
     check("unknown variant", mech["closes"] in ("count", "time") and mech["layout"] == "shared"
-          and all(s["encoding"] == "bits" for s in plan))
+          and all(s["encoding"] in LAW_FIELDS for s in plan))
+    if "unknown variant" in bad:
+        return bad
+    laws = lambda encoding: [s for s in plan if s["encoding"] == encoding]
+    check("encoding", all((name in s) == (name in LAW_FIELDS[s["encoding"]])
+                          for s in plan for names in LAW_FIELDS.values() for name in names))
+    if "encoding" in bad:
+        return bad
     length = sum(s["rounds"] * s.get("window", 0) for s in plan)
     check("opens", ("opens" in mech) == timed and (not timed or int(mech["opens"]) + length <= LATEST))
     check("window", all(between(s.get("window", 0), 10, U32) if timed else "window" not in s for s in plan))
     check("dimension", between(d, 1, 1000))
     check("context_bound", between(mech["context_bound"], 1e-20, 1e20))
     check("schedule", between(len(plan), 1, 10000) and all(
-        any(a.get(key) != b.get(key) for key in ("size", "window", "encoding", "bits", "flip")) for a, b in zip(plan, plan[1:])))
+        any(a.get(key) != b.get(key) for key in STAGE_FIELDS - {"rounds"}) for a, b in zip(plan, plan[1:])))
     check("rounds", all(between(s["rounds"], 1, U32) for s in plan) and sum(s["rounds"] for s in plan) <= U32 - 1)
     check("size", all(between(s["size"], 1, U32) for s in plan))
-    check("bits", all(between(s["bits"], 1, 4095) and s["bits"] * size_d(d) <= 2**24 for s in plan))
-    check("flip", all(parse_flip(s["flip"]) for s in plan))
+    check("bits", all(between(s["bits"], 1, 4095) and s["bits"] * size_d(d) <= 2**24 for s in laws("bits")))
+    check("flip", all(parse_fraction(s["flip"]) for s in laws("bits")))
+    words = laws("codebook")
+    check("words", all(between(s["words"], 2, 256) for s in words))
+    check("chosen", "words" in bad or all(between(s["chosen"], 1, s["words"] // 2) for s in words))
+    check("outside", all(parse_fraction(s["outside"]) for s in words) and (bad & {"words", "chosen"} or all(
+        Fraction(*parse_fraction(s["outside"])) < 1 - Fraction(s["chosen"], s["words"]) for s in words)))
+    check("moment_weight", all(between(s["moment_weight"], 1, 255) for s in words))
     check("grace", between(mech["grace"], 0, 0 if timed else 1000))
     check("central_delta", 0 < mech["central_delta"] < 1)
     check("participations", between(mech["participations"], 1, U32))
@@ -111,7 +128,11 @@ def mechanism_hash(mech):
         int(mech.get("opens", 0)), mech["grace"], mech["central_delta"], mech["participations"],
         mech["honest_fraction"], len(mech["schedule"]))
     for s in mech["schedule"]:
-        out += struct.pack(">7I", s["rounds"], s["size"], s.get("window", 0), 1, s["bits"], *parse_flip(s["flip"]))
+        out += struct.pack(">3I", s["rounds"], s["size"], s.get("window", 0))
+        if s["encoding"] == "bits":
+            out += struct.pack(">4I", 1, s["bits"], *parse_fraction(s["flip"]))
+        else:
+            out += struct.pack(">6I", 2, s["words"], s["chosen"], *parse_fraction(s["outside"]), s["moment_weight"])
     return hashlib.sha256(out).hexdigest()
 
 
@@ -159,7 +180,7 @@ def coordinates(d, bound, x, r):
 
 
 def thresholds(v, flip, m):
-    n, k = parse_flip(flip)
+    n, k = parse_fraction(flip)
     c, limit = (k - n) / k, (k - n) * HALF // k
     rows = []
     for vj in v:
@@ -169,23 +190,130 @@ def thresholds(v, flip, m):
     return rows
 
 
+# ---- Words -------------------------------------------------------------------------------------------------------
+
+STEPS, CLIP = 16, 136
+WORD_THRESHOLDS = [int(mp.nint(2**63 * mp.erf((m - mpf(1) / 2) / STEPS / mp.sqrt(2)))) for m in range(1, CLIP + 1)]
+
+
+def chacha_block(key, counter, nonce):
+    """The 16 words of one block of ChaCha20 with a 64-bit counter and a 64-bit nonce (Bernstein 2008)."""
+    start = struct.unpack("<16I", b"expand 32-byte k" + key + struct.pack("<QQ", counter, nonce))
+    s = list(start)
+    for _ in range(10):
+        for a, b, c, d in ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
+                           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)):
+            for x, y, z, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                s[x] = (s[x] + s[y]) & U32
+                turned = s[z] ^ s[x]
+                s[z] = (turned << left | turned >> (32 - left)) & U32
+    return [(x + y) & U32 for x, y in zip(s, start)]
+
+
+def magnitude(r):
+    return bisect.bisect_right(WORD_THRESHOLDS, r)
+
+
+def normal_size(r):
+    """x > 0 with P(|X| < x) = (r + 1/2)/2^63, X standard normal, to 25 digits."""
+    with mpmath.workdps(40):
+        tail = (2**63 - mpf(r) - mpf(1) / 2) / 2**63
+        x, last = mpf(-statistics.NormalDist().inv_cdf(float(tail / 2))), None
+        while last is None or abs(x - last) > mpf(10)**-20:  # the error is squared in each step of Newton's method
+            last = x
+            x += (mp.erfc(x / mp.sqrt(2)) - tail) * mp.exp(x * x / 2) * mp.sqrt(mp.pi / 2)
+        return x
+
+
+class Words:
+    """The words that a seed expands to, for statistics of `entries` = D + 1 entries."""
+
+    def __init__(self, seed, entries):
+        self.key, self.stride, self.blocks = seed + b"incrowd/words/v1", (entries + 15) // 16 * 16, {}
+
+    def bits(self, nonce, word, entry):
+        at = word * self.stride + entry
+        if (nonce, at // 16) not in self.blocks:
+            self.blocks[nonce, at // 16] = chacha_block(self.key, at // 16, nonce)
+        return self.blocks[nonce, at // 16][at % 16]
+
+    def raw(self, word, entry):
+        """Sign and 63 bits."""
+        high = self.bits(0, word, entry)
+        return -1 if high >> 31 else 1, (high & (HALF - 1)) << 32 | self.bits(1, word, entry)
+
+    def entry(self, word, entry):
+        sign, r = self.raw(word, entry)
+        return sign * magnitude(r)
+
+    def normal(self, word, entry):
+        sign, r = self.raw(word, entry)
+        return sign * normal_size(r)
+
+
+# ---- Codebook reports --------------------------------------------------------------------------------------------
+
+def scales(d, weight):
+    """What the D values are multiplied with, as floats."""
+    w = weight / 256
+    moment, diagonal, other = math.sqrt(w), math.sqrt(1 - w), math.sqrt(2 * (1 - w))
+    return [moment] * d + [diagonal if k == i else other for i in range(d) for k in range(i + 1)]
+
+
+def statistic(d, v, weight):
+    """z+ with the sums in the order of the page."""
+    z = [scale * value for scale, value in zip(scales(d, weight), v)]
+    square = sum_in_order([entry * entry for entry in z])
+    return z + [math.sqrt(1 - square) if square < 1 else 0.0]
+
+
+def choose_words(seed, z, law):
+    """Indices of the k words with the largest exact scores in ascending order, and the gap to the next score."""
+    words = Words(seed, len(z))
+    score = lambda i: mp.fsum(mpf(entry) * words.normal(i, j) for j, entry in enumerate(z) if entry != 0)
+    ranked = sorted((-score(i), i) for i in range(law["words"]))
+    k = law["chosen"]
+    return sorted(i for _, i in ranked[:k]), float(ranked[k][0] - ranked[k - 1][0])
+
+
+def below(limit, random, at):
+    """A uniform integer below the limit, and where the next byte is."""
+    while True:
+        uniform, at = int.from_bytes(random[at:at + 4], "big"), at + 4
+        if uniform < FULL // limit * limit:
+            return uniform % limit, at
+
+
+def pick_word(law, chosen, random, at):
+    """The index to send, and where the next byte is."""
+    numerator, denominator = parse_fraction(law["outside"])
+    coin, at = below(denominator, random, at)
+    others = [i for i in range(law["words"]) if i not in chosen]
+    place, at = below(len(others if coin < numerator else chosen), random, at)
+    return (others if coin < numerator else chosen)[place], at
+
+
 # ---- Report ------------------------------------------------------------------------------------------------------
 
 def payload_size(mech, number):
-    return (size_d(mech["dimension"]) * stage_of(mech, number)["bits"].bit_length() + 7) // 8
+    law = stage_of(mech, number)
+    return 17 if law["encoding"] == "codebook" else (size_d(mech["dimension"]) * law["bits"].bit_length() + 7) // 8
 
 
-def pack_report(mech, number, ident, counts):
+def pack_report(mech, number, ident, content):
+    """`content` is the counts, or seed and index."""
+    head = b"\1" + bytes.fromhex(mechanism_hash(mech))[:8] + struct.pack(">I", number) + ident
+    if stage_of(mech, number)["encoding"] == "codebook":
+        return head + content[0] + bytes([content[1]])
     w = stage_of(mech, number)["bits"].bit_length()  # = ceil(log2(m + 1))
     bits = 0
-    for j, count in enumerate(counts):
+    for j, count in enumerate(content):
         bits |= count << (j * w)
-    head = b"\1" + bytes.fromhex(mechanism_hash(mech))[:8] + struct.pack(">I", number) + ident
     return head + bits.to_bytes(payload_size(mech, number), "little")
 
 
 def unpack_report(mech, data):
-    """The error's name, or round, id and counts."""
+    """The error's name, or round, id and counts (or seed and index)."""
     if len(data) < 29:
         return "short"
     if data[0] != 1:
@@ -197,6 +325,8 @@ def unpack_report(mech, data):
         return "round"
     if len(data) != 29 + payload_size(mech, number):
         return "short" if len(data) < 29 + payload_size(mech, number) else "long"
+    if stage_of(mech, number)["encoding"] == "codebook":
+        return "index" if data[45] >= stage_of(mech, number)["words"] else (number, data[13:29], (data[29:45], data[45]))
     m, total = stage_of(mech, number)["bits"], size_d(mech["dimension"])
     w, bits = m.bit_length(), int.from_bytes(data[29:], "little")
     counts = [bits >> (j * w) & (2**w - 1) for j in range(total)]
@@ -225,7 +355,7 @@ def exact(q):
 
 
 def paper_noise(d, L, S, sigma, delta, learner, st):
-    t, m, p = mpf(st["t"]), st["m"], exact(1 - st["c"])
+    t, m, p = mpf(st["t"]), st["law"]["bits"], exact(Fraction(*parse_fraction(st["law"]["flip"])))
     g = mp.log(2 * t / delta)
     lam = mp.sqrt(8 * t * g) / m + 2 * mp.sqrt(8 * t * g) / ((1 - p) * mp.sqrt(m)) + mpf(learner["confidence"]["ridge"])
     beta = (sigma * mp.sqrt(8 * g + d * mp.log(3 + t / lam)) + S * mp.sqrt(6 * L**2 * lam)
@@ -235,30 +365,89 @@ def paper_noise(d, L, S, sigma, delta, learner, st):
     return nu, None, nu, beta
 
 
-def proven_noise(d, L, S, delta_j, s, bias):
-    nu = L**2 * (s * mp.sqrt(2 * d * mp.log(6 * d / delta_j)) + d * bias)
-    eta = L * (s * (mp.sqrt(d) + mp.sqrt(2 * mp.log(3 / delta_j))) + mp.sqrt(d) * bias)
+def proven_noise(d, L, S, delta_j, st):
+    logs = mp.log(6 * d * (3 if st["along"] else 1) / delta_j)
+    nu = L**2 * ((mp.sqrt(st["gram_proxy"]) + mp.sqrt(st["rounding"])) * mp.sqrt(2 * d * logs)
+                 + mp.sqrt(2 * st["along"] * logs) + d * st["gram_bias"])
+    eta = L * (mp.sqrt(st["moment_proxy"]) * (mp.sqrt(d) + mp.sqrt(2 * mp.log(3 / delta_j)))
+               + mp.sqrt(d) * st["moment_bias"])
     roots = mpmath.polyroots([S**2, 0, -eta**2, -2 * nu * eta**2], maxsteps=500, extraprec=200)
     positive = [z.real for z in roots if abs(z.imag) < mpf(10)**-40 * abs(z) and z.real > 0]
     assert len(positive) == 1
     return nu, eta, positive[0]
 
 
-def calibrated_noise(d, L, v):
-    nu = L**2 * v * (2 * mp.sqrt(d) + mpf("0.9793") * mpf(d)**(-mpf(1) / 6))
+def calibrated_noise(d, L, st):
+    nu = L**2 * mp.sqrt(st["gram_variance"]) * (2 * mp.sqrt(d) + mpf("0.9793") * mpf(d)**(-mpf(1) / 6))
     w = 1 - mpf(2) / (9 * d) + mpf("1.6449") * mp.sqrt(mpf(2) / (9 * d))
-    return nu, L * v * mp.sqrt(d) * w**mpf("1.5"), nu
+    return nu, L * mp.sqrt(st["moment_variance"]) * mp.sqrt(d) * w**mpf("1.5"), nu
+
+
+def largest_normals(n, k):
+    """Mean and mean square of the k largest of n standard normals, by the density of each order statistic."""
+    with mpmath.workdps(30):
+        tail = lambda y: mp.erfc(y / mp.sqrt(2)) / 2
+        # P(y is among the k largest) summed over all n, per k: n/k phi(y) P(Bin(n-1, tail) <= k-1).
+        def weight(y):
+            q, p = tail(y), tail(-y)
+            return mp.fsum(mp.binomial(n - 1, i) * q**i * p**(n - 1 - i) for i in range(k)) * mp.npdf(y) * n / k
+        # The trapezoid rule is exact far beyond doubles for analytic integrands that vanish at both ends.
+        step = mpf(1) / 24
+        nodes = [(y, weight(y)) for y in (step * i for i in range(-260, 261))]
+        return step * mp.fsum(y * f for y, f in nodes), step * mp.fsum(y * y * f for y, f in nodes)
+
+
+@functools.cache
+def word_moments(n, k, outside):
+    """mu, the variance along z+, and the variance proxy along it."""
+    o, (mean, square) = Fraction(*parse_fraction(outside)), largest_normals(n, k)
+    gain = exact(1 - o - o * Fraction(k, n - k)) * mean
+    variance = exact(1 - o) * square + exact(o) * (n - k * square) / (n - k) - gain**2
+    g = exact(o * Fraction(n, n - k))
+    coin = mpf(1) / 4 if abs(g - mpf(1) / 2) < mpf("1e-3") else (1 - 2 * g) / (2 * mp.log((1 - g) / g))
+    return gain, variance, 1 + mean**2 * coin
+
+
+def bits_noise(s):
+    """What one report adds to the noise."""
+    m, c = s["bits"], 1 - Fraction(*parse_fraction(s["flip"]))
+    proxy, variance, bias = exact(1 / (m * c * c)), exact((1 - c * c * (1 - Fraction(1, m))) / (m * c * c)), exact(1 / (c * 2**30))
+    return {"moment_proxy": proxy, "gram_proxy": proxy, "moment_variance": variance, "gram_variance": variance,
+            "moment_bias": bias, "gram_bias": bias, "along": mpf(0), "rounding": mpf(0)}
+
+
+def codebook_noise(s, d):
+    mu, along, proxy = word_moments(s["words"], s["chosen"], s["outside"])
+    w, rounding = mpf(s["moment_weight"]) / 256, mpf(1) / (12 * STEPS**2)
+    entry = (max(along, mpf(1)) + rounding) / mu**2
+    bias = mp.sqrt(size_d(d) + 1) / (2**20 * mu)
+    gram = mpf(d + 1) / (2 * d) / ((1 - w) * mu**2)
+    return {"moment_proxy": max(proxy, mpf(1)) * (1 + mp.sqrt(rounding))**2 / (w * mu**2), "gram_proxy": gram,
+            "rounding": gram * rounding, "along": (1 + proxy) / mu**2,
+            "moment_variance": entry / w, "gram_variance": entry / (2 * (1 - w)),
+            "moment_bias": bias / mp.sqrt(w), "gram_bias": bias / mp.sqrt(1 - w)}
+
+
+def estimates(mech, s, sums):
+    """What the sums say about the sum of v."""
+    if s["encoding"] == "bits":
+        c = 1 - Fraction(*parse_fraction(s["flip"]))
+        return [exact((Fraction(2 * total, s["bits"]) - s["size"]) / c) for total in sums]
+    d, w = mech["dimension"], mpf(s["moment_weight"]) / 256
+    mu, _, _ = word_moments(s["words"], s["chosen"], s["outside"])
+    scale = [mp.sqrt(w)] * d + [mp.sqrt((1 - w) * (1 if k == i else 2)) for i in range(d) for k in range(i + 1)]
+    return [total / (STEPS * mu * a) for total, a in zip(sums, scale)]
 
 
 def add_release(mech, st, release):
-    """Adds one batch to the statistics st, in exact rationals; c = 1 - p."""
-    s, d, L = stage_of(mech, release["round"]), mech["dimension"], Fraction(mech["context_bound"])
-    m, l, c = s["bits"], s["size"], 1 - Fraction(*parse_flip(s["flip"]))
-    estimate = [(Fraction(2 * int(total), m) - l) / c for total in release["sums"]]
+    """Adds one batch to the statistics st."""
+    s, d, L = stage_of(mech, release["round"]), mech["dimension"], mpf(mech["context_bound"])
+    estimate = estimates(mech, s, [int(total) for total in release["sums"]])
     st["moment"] = [a + L * b for a, b in zip(st["moment"], estimate)]
     st["gram"] = [a + L * L * b for a, b in zip(st["gram"], estimate[d:])]
-    st.update(j=st["j"] + 1, t=st["t"] + l, s2=st["s2"] + l / (m * c * c),
-              v2=st["v2"] + l * (1 - c * c * (1 - Fraction(1, m))) / (m * c * c), bias=st["bias"] + l / (c * 2**30), m=m, c=c)
+    for name, value in (bits_noise(s) if s["encoding"] == "bits" else codebook_noise(s, d)).items():
+        st[name] += s["size"] * value
+    st.update(j=st["j"] + 1, t=st["t"] + s["size"], law=s)
 
 
 def fit(mech, learner, st):
@@ -266,14 +455,14 @@ def fit(mech, learner, st):
     d, L, S = mech["dimension"], mpf(mech["context_bound"]), mpf(learner["parameter_bound"])
     sigma, delta = mpf(learner["reward_noise"]), mpf(learner["failure_probability"])
     mode = learner["confidence"]["mode"]
-    delta_j, s = delta / (st["j"] * (st["j"] + 1)), mp.sqrt(exact(st["s2"]))
+    delta_j = delta / (st["j"] * (st["j"] + 1))
     if mode == "paper":
         nu, eta, z, beta = paper_noise(d, L, S, sigma, delta, learner, st)
     elif mode == "proven":
-        nu, eta, z = proven_noise(d, L, S, delta_j, s, exact(st["bias"]))
+        nu, eta, z = proven_noise(d, L, S, delta_j, st)
     else:
-        nu, eta, z = calibrated_noise(d, L, mp.sqrt(exact(st["v2"])))
-    cell = lambda i, k: exact(st["gram"][max(i, k) * (max(i, k) + 1) // 2 + min(i, k)])
+        nu, eta, z = calibrated_noise(d, L, st)
+    cell = lambda i, k: st["gram"][max(i, k) * (max(i, k) + 1) // 2 + min(i, k)]
     gram = mp.matrix([[cell(i, k) for k in range(d)] for i in range(d)])
     lowest = min(mp.eigsy(gram, eigvals_only=True))
     shift = max(mpf(0), z - (lowest + nu + z))
@@ -286,7 +475,7 @@ def fit(mech, learner, st):
                  + S * min(mp.sqrt(nu + lam), (nu + lam) / mp.sqrt(small)) + eta / mp.sqrt(max(z, small)))
         beta = width * mpf(learner["confidence"].get("exploration", 1))
     W = mp.inverse(C)
-    theta = mp.lu_solve(V, mp.matrix([exact(a) for a in st["moment"]]))
+    theta = mp.lu_solve(V, mp.matrix(st["moment"]))
     numbers = {"nu": nu, "eta": eta, "z": z, "lambda": lam, "ridge_shift": shift, "log_det": log_det,
                "smallest_eigenvalue": small, "beta": beta}
     return numbers, [float(a) for a in theta], [float(W[i, k]) for i in range(d) for k in range(i + 1)]
@@ -295,8 +484,9 @@ def fit(mech, learner, st):
 def replay(mech, learner, sums):
     """For every release the model or None, and the diagnostics."""
     d, update, last, models, diagnostics = mech["dimension"], learner["update"], None, [], []
-    st = {"j": 0, "t": 0, "s2": Fraction(0), "v2": Fraction(0), "bias": Fraction(0), "moment": [Fraction(0)] * d,
-          "gram": [Fraction(0)] * (size_d(d) - d)}
+    st = dict.fromkeys(("moment_proxy", "gram_proxy", "moment_variance", "gram_variance", "moment_bias", "gram_bias",
+                        "along", "rounding"), mpf(0))
+    st.update(j=0, t=0, moment=[mpf(0)] * d, gram=[mpf(0)] * (size_d(d) - d))
     version = 0
     for release in sums:
         add_release(mech, st, release)
@@ -330,7 +520,8 @@ def sums_error(mech, number, release):
         return "size"
     if len(release["sums"]) != size_d(mech["dimension"]):
         return "length"
-    return None if all(0 <= int(text) <= s["size"] * s["bits"] for text in release["sums"]) else "range"
+    low, high = (0, s["bits"]) if s["encoding"] == "bits" else (-CLIP, CLIP)
+    return None if all(s["size"] * low <= int(text) <= s["size"] * high for text in release["sums"]) else "range"
 
 
 # ---- Feature maps ------------------------------------------------------------------------------------------------

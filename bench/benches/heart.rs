@@ -6,10 +6,11 @@ use std::{env, hint::black_box, sync::Arc};
 
 use incrowd_bandit::Bandit;
 use incrowd_bench::{bare_products, line, race};
-use incrowd_device::{Device, Randomizer};
+use incrowd_device::{BitsRandomizer, Device};
 use incrowd_protocol::{
-    BatchSums, Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Model, ModelParts,
-    Policy, Report, ReportId, Stage, TaskConfig, triangle,
+    BatchSums, Closes, CodebookLaw, FlipProbability, Law, Layout, Learner, MechanismConfig, Model,
+    ModelParts, OutsideProbability, Payload, Policy, Report, ReportId, Stage, TaskConfig,
+    add_counts, triangle,
 };
 use incrowd_shuffler::{Accumulator, Batch, Outcome};
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng, rand_core::SeedableRng};
@@ -20,15 +21,21 @@ fn task(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
 }
 
 fn task_of_bits(bits: u32, dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
+    task_of(Law::bits(bits, FlipProbability::new(53, 100).unwrap()), dimension, size, rounds)
+}
+
+/// The most words that a codebook can have.
+fn task_of_words(dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
+    let outside = OutsideProbability::new(1, 5).unwrap();
+    let law = CodebookLaw { words: 256, chosen: 16, outside, moment_weight: 144 };
+    task_of(Law::Codebook(law), dimension, size, rounds)
+}
+
+fn task_of(law: Law, dimension: u32, size: u32, rounds: u32) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage {
-            rounds,
-            size,
-            window: None,
-            law: Law { bits, flip: FlipProbability::new(53, 100).unwrap() },
-        }],
+        schedule: vec![Stage { rounds, size, window: None, law }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
@@ -66,11 +73,11 @@ fn naive<R: Rng>(x: &[f64], reward: f64, keep: f64, counts: &mut [u16], rng: &mu
 
 fn reports() {
     let task = task(10, 100, 1);
-    let round = task.mechanism().round(1).unwrap();
+    let law = task.mechanism().round(1).unwrap().law.as_bits().unwrap();
     let x = context(10);
     let mut counts = vec![0u16; 65];
     let (mut a, mut b, mut c) = [1, 2, 3].map(ChaCha20Rng::seed_from_u64).into();
-    let mut randomizer = Randomizer::new(task.mechanism());
+    let mut randomizer = BitsRandomizer::new(task.mechanism());
     let mut rounds = 1..;
     let mut living =
         Device::simulated(self::task(10, 100, u32::MAX - 1), ChaCha20Rng::seed_from_u64(4));
@@ -79,7 +86,7 @@ fn reports() {
         [
             &mut || naive(black_box(&x), black_box(0.7), 0.47, black_box(&mut counts), &mut a),
             &mut || {
-                black_box(randomizer.randomize(&round, black_box(&x), black_box(0.7), &mut b));
+                black_box(randomizer.randomize(law, black_box(&x), black_box(0.7), &mut b));
             },
             &mut || {
                 let round = rounds.next().unwrap();
@@ -125,28 +132,56 @@ fn many_bits() {
     }
 }
 
+/// A report of words costs N (D + 1) normal variables, and its sum D of them.
+fn words() {
+    let x = context(10);
+    let task = task_of_words(10, 100, u32::MAX - 1);
+    let mut bytes = vec![0; 256 * 80 * 4];
+    let mut rng = ChaCha20Rng::seed_from_u64(1);
+    let mut device = Device::simulated(task.clone(), ChaCha20Rng::seed_from_u64(2));
+    let mut rounds = 1..;
+    let [random, whole] = race(
+        200,
+        [&mut || rng.fill_bytes(black_box(&mut bytes)), &mut || {
+            let round = rounds.next().unwrap();
+            let _ = black_box(device.report(round, black_box(&x), black_box(0.7)).unwrap());
+        }],
+    );
+    let what = "Device::report, d=10 N=256";
+    line(what, whole, "200 us", 2e5, "goal 1");
+    line(what, whole, "its random bytes, ChaCha20", random, "(for information)");
+    let each = accept_all(&task_of_words(10, ACCEPTED + 1, 1), |rng| {
+        let mut seed = [0; 16];
+        rng.fill_bytes(&mut seed);
+        Payload::Word { seed, index: rng.next_u32() as u8 }
+    });
+    line("accept one report's bytes, d=10 words", each, "300 thousand a second", 3333.0, "goal 1");
+}
+
 fn bulk() {
     let task = task(10, 100, 1);
-    let round = task.mechanism().round(1).unwrap();
+    let law = task.mechanism().round(1).unwrap().law.as_bits().unwrap();
     let x = context(10);
     let mut counts = vec![0u16; 65];
     let mut sums = [(); 3].map(|()| Accumulator::new(65, u32::MAX));
     let [naive_sums, sums_20, sums_8] = &mut sums;
     let (mut a, mut b) = [1, 2].map(ChaCha20Rng::seed_from_u64).into();
     let mut c = ChaCha8Rng::seed_from_u64(3);
-    let (mut first, mut second) = [(), ()].map(|()| Randomizer::new(task.mechanism())).into();
+    let (mut first, mut second) = [(), ()].map(|()| BitsRandomizer::new(task.mechanism())).into();
     let [naive_time, chacha20, chacha8] = race(
         20_000,
         [
             &mut || {
                 naive(black_box(&x), black_box(0.7), 0.47, &mut counts, &mut a);
-                naive_sums.add(&counts);
+                naive_sums.add(|sums| add_counts(&counts, sums));
             },
             &mut || {
-                sums_20.add(first.randomize(&round, black_box(&x), 0.7, &mut b).0);
+                let (counts, _) = first.randomize(law, black_box(&x), 0.7, &mut b);
+                sums_20.add(|sums| add_counts(counts, sums));
             },
             &mut || {
-                sums_8.add(second.randomize(&round, black_box(&x), 0.7, &mut c).0);
+                let (counts, _) = second.randomize(law, black_box(&x), 0.7, &mut c);
+                sums_8.add(|sums| add_counts(counts, sums));
             },
         ],
     );
@@ -213,17 +248,23 @@ fn choose() {
 }
 
 fn accept() {
-    const REPORTS: u32 = 200_000;
-    let task = task(10, REPORTS + 1, 1);
+    let each = accept_all(&task(10, ACCEPTED + 1, 1), |rng| {
+        Payload::Counts((0..65).map(|_| (rng.next_u32() & 1) as u16).collect())
+    });
+    line("accept one report's bytes, d=10 m=1", each, "2 million a second", 500.0, "goal 1");
+}
+
+const ACCEPTED: u32 = 200_000;
+
+/// Time to accept the bytes of one report out of many.
+fn accept_all(task: &TaskConfig, mut payload: impl FnMut(&mut ChaCha8Rng) -> Payload) -> f64 {
     let mechanism = Arc::new(task.mechanism().clone());
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut id = [0; 16];
-    let mut counts = vec![0u16; 65];
     let mut encoded = Vec::new();
-    for _ in 0..REPORTS {
+    for _ in 0..ACCEPTED {
         rng.fill_bytes(&mut id);
-        counts.iter_mut().for_each(|count| *count = (rng.next_u32() & 1) as u16);
-        let report = Report::new(&mechanism, 1, ReportId(id), counts.clone()).unwrap();
+        let report = Report::new(&mechanism, 1, ReportId(id), payload(&mut rng)).unwrap();
         encoded.push(report.encode(&mechanism).unwrap());
     }
     let [all] = race(
@@ -236,8 +277,7 @@ fn accept() {
             black_box(&batch);
         }],
     );
-    let each = all / f64::from(REPORTS);
-    line("accept one report's bytes, d=10 m=1", each, "2 million a second", 500.0, "goal 1");
+    all / f64::from(ACCEPTED)
 }
 
 fn absorb() {
@@ -263,9 +303,10 @@ fn absorb() {
 }
 
 fn main() {
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 7] = [
         ("reports", reports),
         ("many_bits", many_bits),
+        ("words", words),
         ("bulk", bulk),
         ("choose", choose),
         ("accept", accept),

@@ -37,7 +37,7 @@ fn task(dimension: u32, bits: u32) -> Arc<TaskConfig> {
             rounds: u32::MAX - 1,
             size: BATCH,
             window: None,
-            law: Law { bits, flip: FlipProbability::new(53, 100).unwrap() },
+            law: Law::bits(bits, FlipProbability::new(53, 100).unwrap()),
         }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use incrowd_protocol::{Mechanism, Report, ReportId, Round};
+use incrowd_protocol::{Law, Mechanism, Payload, Report, ReportId, Round};
 use incrowd_shuffler::{Batch, Entry, IdsEntry, Kind, Outcome, PartialSums};
 
 use crate::{
-    bytes::put_right,
-    known::{MECHANISMS, TASK},
+    bytes::{put_right, said},
+    known::{MECHANISMS, TASK, WORDS},
 };
 
 /// Everything that was counted so far.
@@ -32,9 +32,12 @@ pub fn batch(data: &[u8]) {
 }
 
 /// Entries of a shuffler's log, each a byte for its kind, one for its round, and its bytes with
-/// their length (u16) in front. The batch goes on from there until it is full.
+/// their length (u16) in front. The first kind says whether the task has codebook rounds. The batch
+/// goes on from there until it is full.
 pub fn snapshot(mut data: &[u8]) {
-    let mechanism = Arc::new(TASK.mechanism().clone());
+    let words = data.first().is_some_and(|kind| *kind > 128);
+    let mechanism = if words { WORDS.mechanism() } else { TASK.mechanism() };
+    let mechanism = Arc::new(mechanism.clone());
     let mut batch = Batch::new(mechanism.clone());
     let mut expected = vec![0; mechanism.coordinates()];
     while let Some((&[kind, round, high, low], rest)) = data.split_first_chunk::<4>() {
@@ -53,7 +56,8 @@ pub fn snapshot(mut data: &[u8]) {
             if kind == Kind::Snapshot {
                 expected.fill(0);
             }
-            expected.iter_mut().zip(unpacked(bytes)).for_each(|(total, sum)| *total += sum);
+            let sums = unpacked(bytes, &mechanism, entry.round);
+            expected.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
         }
     }
     if batch.settle().is_err() {
@@ -61,29 +65,59 @@ pub fn snapshot(mut data: &[u8]) {
     }
     let written = batch.snapshot();
     let Some(round) = batch.round() else { return assert_eq!(written.round, batch.next_round()) };
-    assert!(unpacked(&written.bytes).eq(expected.iter().copied()), "nothing is lost");
+    let sums = unpacked(&written.bytes, &mechanism, round.number);
+    assert!(sums.eq(expected.iter().copied()), "nothing is lost");
     assert!(batch.count() < round.size);
     fill(batch, &mechanism, &expected);
 }
 
-/// The sums of an entry, bit by bit.
-fn unpacked(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let number = u32::from_be_bytes(bytes[9..13].try_into().unwrap()) as usize;
+/// The sums of an entry, bit by bit: above -136 for each report of a codebook round.
+fn unpacked(bytes: &[u8], mechanism: &Mechanism, round: u32) -> impl Iterator<Item = i64> {
+    let [count, number] =
+        [5, 9].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()));
     let width = usize::from(bytes[13]);
-    let bit = move |place: usize| u64::from(bytes[14 + place / 8] >> (place % 8) & 1);
-    (0..number).map(move |j| (0..width).map(|k| bit(j * width + k) << k).sum())
+    let least = match mechanism.round(round).map(|round| round.law) {
+        Ok(Law::Codebook(_)) => -136 * i64::from(count),
+        _ => 0,
+    };
+    let bit = move |place: usize| i64::from(bytes[14 + place / 8] >> (place % 8) & 1);
+    let sum = move |j| (0..width).map(|k| bit(j * width + k) << k).sum::<i64>();
+    (0..number as usize).map(move |j| least + sum(j))
+}
+
+/// A report's content that any input may choose: counts or a word, from these bytes.
+fn payload(law: Law, mechanism: &Mechanism, raw: &[u8]) -> Payload {
+    let at = |place: usize| raw.get(place).copied().unwrap_or(0);
+    match law {
+        Law::Bits(law) => {
+            let count = |j| u16::from(at(j)) % (law.bits as u16 + 1);
+            Payload::Counts((0..mechanism.coordinates()).map(count).collect())
+        }
+        Law::Codebook(law) => Payload::Word {
+            seed: std::array::from_fn(at),
+            index: (u32::from(at(16)) % law.words) as u8,
+        },
+    }
 }
 
 /// Sends a batch the reports that it lacks: it releases what it had and what they add.
-fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[u64]) {
+fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[i64]) {
     let (count, round) = (batch.count(), batch.round().unwrap());
     let mut sent = count;
+    let mut expected = before.to_vec();
     for number in 0u64.. {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&number.to_be_bytes());
-        let counts = (0..mechanism.coordinates()).map(|j| (j % 4) as u16).collect();
-        let report = Report::new(mechanism, round.number, ReportId(id), counts).unwrap();
-        match batch.accept(&report) {
+        let raw: [u8; 17] =
+            std::array::from_fn(|j| if j == 6 { number as u8 } else { j as u8 % 4 });
+        let payload = payload(round.law, mechanism, &raw);
+        let added = said(&payload, mechanism);
+        let report = Report::new(mechanism, round.number, ReportId(id), payload).unwrap();
+        let outcome = batch.accept(&report);
+        if outcome != Outcome::Duplicate {
+            expected.iter_mut().zip(added).for_each(|(sum, added)| *sum += added);
+        }
+        match outcome {
             Outcome::Duplicate => {}
             Outcome::Counted => {
                 sent += 1;
@@ -91,9 +125,7 @@ fn fill(mut batch: Batch, mechanism: &Mechanism, before: &[u64]) {
             }
             Outcome::Released(sums) => {
                 assert_eq!(sent + 1, round.size);
-                let added = |j: usize| u64::from(round.size - count) * (j as u64 % 4);
-                let total = before.iter().enumerate().map(|(j, sum)| (sum + added(j)) as i64);
-                assert!(total.eq(sums.sums().iter().copied()));
+                assert_eq!(sums.sums(), expected);
                 return assert_eq!(sums.check(mechanism), Ok(()));
             }
             other => panic!("{other:?}"),
@@ -156,14 +188,16 @@ fn next_report(
     Some(match (how & 3, sent.len()) {
         (0, _) | (2 | 3, 0) => take(usize::from(which)),
         (1, _) => {
-            // One of few ids, so that some come again; counts within their range.
-            let bits = mechanism.round(round).map_or(1, |round| round.law.bits);
+            // One of few ids, so that some come again; content within its range.
             let id = ReportId([which & 7; 16]);
-            let mut raw = take(mechanism.coordinates());
-            raw.resize(mechanism.coordinates(), which);
-            let counts = raw.iter().map(|&byte| u16::from(byte) % (bits as u16 + 1)).collect();
-            match Report::new(mechanism, round, id, counts) {
-                Ok(report) => report.encode(mechanism).unwrap(),
+            let mut raw = take(mechanism.coordinates().max(17));
+            raw.resize(mechanism.coordinates().max(17), which);
+            match mechanism.round(round) {
+                Ok(round) => {
+                    let payload = payload(round.law, mechanism, &raw);
+                    let report = Report::new(mechanism, round.number, id, payload).unwrap();
+                    report.encode(mechanism).unwrap()
+                }
                 Err(_) => raw,
             }
         }
@@ -235,8 +269,11 @@ impl Model {
             Outcome::Released(sums) => {
                 assert!(full, "only a full batch is released");
                 assert_eq!((sums.round(), sums.size()), (now, round.size));
-                let total = |j| self.in_batch(now).map(|c| i64::from(c.report.counts()[j])).sum();
-                let expected: Vec<i64> = (0..self.mechanism.coordinates()).map(total).collect();
+                let mut expected = vec![0; self.mechanism.coordinates()];
+                for counted in self.in_batch(now) {
+                    let added = said(counted.report.payload(), &self.mechanism);
+                    expected.iter_mut().zip(added).for_each(|(sum, added)| *sum += added);
+                }
                 assert_eq!(sums.sums(), expected);
                 self.released = now;
             }
@@ -289,7 +326,9 @@ mod tests {
                     before += count;
                     bytes
                 };
-                data.extend([kind as u8, round as u8, 0, bytes.len() as u8]);
+                // The first kind decides between both tasks.
+                let words = if data.is_empty() { 129 * below(2) } else { 0 };
+                data.extend([(kind + words) as u8, round as u8, 0, bytes.len() as u8]);
                 data.extend(bytes);
             }
             if below(3) == 0 && !data.is_empty() {

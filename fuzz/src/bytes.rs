@@ -6,8 +6,8 @@ use incrowd_envelope::{
     Document, EnvelopeError, OpeningKey, SealedHeader, Signature, seal, sealed_len, verify,
 };
 use incrowd_protocol::{
-    BULK_LIMIT, KeyState, Mechanism, ProtocolError, Report, ReportId, SealingKey, VerificationKey,
-    push_report, split_reports,
+    BULK_LIMIT, KeyState, Law, Mechanism, Payload, ProtocolError, Report, ReportId, SealingKey,
+    VerificationKey, Words, push_report, split_reports,
 };
 
 use crate::known::{ENVELOPE, MECHANISMS, TASK, all};
@@ -57,14 +57,13 @@ fn check_report(bytes: &[u8], mechanism: &Mechanism) {
     match Report::decode(bytes, mechanism) {
         Ok(report) => {
             let round = mechanism.round(report.round()).expect("a round of the schedule");
-            assert_eq!(bytes.len(), Report::encoded_len(mechanism, round.law.bits));
+            assert_eq!(bytes.len(), Report::encoded_len(mechanism, round.law));
             assert_eq!(report.encode(mechanism).unwrap(), bytes, "one way of writing a report");
             assert_eq!(report.mechanism(), mechanism.hash());
             assert_eq!(report.id().0, bytes[13..HEADER]);
-            assert_eq!(report.counts(), counts(&bytes[HEADER..], mechanism, round.law.bits));
-            assert!(report.counts().iter().all(|&count| u32::from(count) <= round.law.bits));
-            let (id, counts) = (report.id(), report.counts().to_vec());
-            assert_eq!(Report::new(mechanism, round.number, id, counts), Ok(report));
+            check_payload(&bytes[HEADER..], mechanism, round.law, report.payload());
+            let (id, payload) = (report.id(), report.payload().clone());
+            assert_eq!(Report::new(mechanism, round.number, id, payload), Ok(report));
         }
         Err(ProtocolError::Short { found, needed }) => {
             assert!(found == bytes.len() && found < needed);
@@ -78,8 +77,44 @@ fn check_report(bytes: &[u8], mechanism: &Mechanism) {
         Err(ProtocolError::Count { coordinate, bits }) => {
             assert!(u32::from(counts(&bytes[HEADER..], mechanism, bits)[coordinate]) > bits);
         }
+        Err(ProtocolError::WordIndex { index, words }) => {
+            assert!(bytes[45] == index && u32::from(index) >= words && bytes.len() == 46);
+        }
         Err(ProtocolError::Padding) => assert_ne!(bytes[bytes.len() - 1], 0),
         Err(other) => panic!("{other}"),
+    }
+}
+
+/// What a report says is what its bytes say, and in range; and it adds to sums what it says.
+fn check_payload(bytes: &[u8], mechanism: &Mechanism, law: Law, payload: &Payload) {
+    let mut sums = vec![-3; mechanism.coordinates()];
+    payload.add_to(&mut sums);
+    let added = said(payload, mechanism);
+    assert!(sums.iter().zip(&added).all(|(sum, added)| *sum == added - 3));
+    let (low, high) = law.range();
+    assert!(added.iter().all(|added| (low..=high).contains(added)));
+    match (law, payload) {
+        (Law::Bits(law), Payload::Counts(found)) => {
+            assert_eq!(*found, counts(bytes, mechanism, law.bits));
+            assert!(found.iter().all(|&count| u32::from(count) <= law.bits));
+        }
+        (Law::Codebook(law), Payload::Word { seed, index }) => {
+            assert_eq!(bytes, [&seed[..], &[*index]].concat());
+            assert!(u32::from(*index) < law.words);
+        }
+        _ => panic!("a payload of another encoding"),
+    }
+}
+
+/// What a report adds to each sum, one by one.
+pub fn said(payload: &Payload, mechanism: &Mechanism) -> Vec<i64> {
+    match payload {
+        Payload::Counts(counts) => counts.iter().map(|&count| i64::from(count)).collect(),
+        Payload::Word { seed, index } => {
+            let (coordinates, word) = (mechanism.coordinates(), usize::from(*index));
+            let mut words = Words::new(seed, coordinates + 1);
+            (0..coordinates).map(|entry| i64::from(words.entry(word, entry))).collect()
+        }
     }
 }
 

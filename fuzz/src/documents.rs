@@ -3,14 +3,15 @@
 use incrowd_bandit::Bandit;
 use incrowd_device::Chooser;
 use incrowd_protocol::{
-    BatchSums, KeyState, Model, Policy, PolicyConfig, Release, RoundNotice, Selection, TaskNotice,
+    BatchSums, KeyState, Law, Model, Policy, PolicyConfig, Release, Round, RoundNotice, Selection,
+    TaskNotice,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
 use crate::{
     Unknown, json,
-    known::{CONFIG, TASK},
+    known::{TASK, config_of},
     tasks::check_config,
 };
 
@@ -53,13 +54,20 @@ pub fn sums(data: &[u8]) {
     let Some(release) = json::<Release>(data, Unknown::Refused) else { return };
     let sums = release.sums();
     assert_eq!(release.previous().is_none(), sums.round() == 1);
-    let (mechanism, stage) = (TASK.mechanism(), TASK.mechanism().schedule().stages()[0]);
-    let limit = i64::from(stage.size) * i64::from(stage.law.bits);
+    let config = config_of(sums.mechanism());
+    let mechanism = config.mechanism();
+    let fits = |round: Round| {
+        let (low, high) = match round.law {
+            Law::Bits(law) => (0, i64::from(law.bits)),
+            Law::Codebook(_) => (-136, 136),
+        };
+        let size = i64::from(round.size);
+        sums.size() == round.size
+            && sums.sums().iter().all(|sum| (size * low..=size * high).contains(sum))
+    };
     let valid = sums.mechanism() == mechanism.hash()
-        && (1..=stage.rounds).contains(&sums.round())
-        && sums.size() == stage.size
         && sums.sums().len() == mechanism.coordinates()
-        && sums.sums().iter().all(|sum| (0..=limit).contains(sum));
+        && mechanism.round(sums.round()).is_ok_and(fits);
     assert_eq!(sums.check(mechanism).is_ok(), valid);
     if valid {
         assert_eq!(
@@ -67,7 +75,7 @@ pub fn sums(data: &[u8]) {
             Ok(sums)
         );
     }
-    let mut bandit = Bandit::new(CONFIG.clone());
+    let mut bandit = Bandit::new(config.clone());
     let before = bandit.statistics().clone();
     match bandit.absorb(sums) {
         Ok(model) => {

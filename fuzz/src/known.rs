@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use incrowd_protocol::{Mechanism, Task, TaskConfig};
+use incrowd_protocol::{Learner, Mechanism, MechanismHash, Policy, Task, TaskConfig};
 use serde_json::Value;
 
 /// The mechanisms of `reports.json` in the order in which they first appear: an input's first byte
@@ -31,6 +31,23 @@ pub static TASK: LazyLock<Task> =
 
 /// The same without its keys.
 pub static CONFIG: LazyLock<Arc<TaskConfig>> = LazyLock::new(|| Arc::new(TASK.config().clone()));
+
+/// A task of d = 2 whose first three rounds of 40 reports are of a codebook, and two more of bits:
+/// that of the first case of `models.json` whose name begins with `codebook, sum`.
+pub static WORDS: LazyLock<Arc<TaskConfig>> = LazyLock::new(|| {
+    let cases = cases(include_str!("../../vectors/v1/models.json"));
+    let named = |case: &&Value| case["name"].as_str().unwrap().starts_with("codebook, sum");
+    let case = cases.iter().find(named).unwrap();
+    let read = |name: &str| case[name].clone();
+    let mechanism: Mechanism = serde_json::from_value(read("mechanism")).unwrap();
+    let learner: Learner = serde_json::from_value(read("learner")).unwrap();
+    Arc::new(TaskConfig::new(mechanism, learner, Policy::default()).unwrap())
+});
+
+/// The one of both tasks that a document with this hash is about; the first if it is neither's.
+pub fn config_of(mechanism: MechanismHash) -> &'static Arc<TaskConfig> {
+    if mechanism == WORDS.mechanism().hash() { &WORDS } else { &CONFIG }
+}
 
 /// The bytes that all cases of a kind of `envelope.json` have in a field, where they are bytes.
 pub fn all(kind: &str, field: &str) -> HashSet<Vec<u8>> {

@@ -1,25 +1,32 @@
 //! What a bandit and a device keep, and feature maps.
 
+use std::sync::Arc;
+
 use incrowd_bandit::{Bandit, Statistics};
 use incrowd_device::{Device, FeatureMap, Fields, Participation};
-use incrowd_protocol::BatchSums;
+use incrowd_protocol::{BatchSums, Report, TaskConfig};
 
 use crate::{
     Unknown, json,
-    known::{CONFIG, TASK},
+    known::{CONFIG, WORDS},
 };
 
 /// What a bandit remembers; it goes on from there with the next release.
 pub fn statistics(data: &[u8]) {
     let Some(statistics) = json::<Statistics>(data, Unknown::Refused) else { return };
-    let mechanism = TASK.mechanism();
-    let Ok(mut bandit) = Bandit::resume(CONFIG.clone(), statistics.clone()) else { return };
+    // Of one of both tasks at most.
+    let configs = [&*CONFIG, &*WORDS];
+    let resume = |config: &&Arc<TaskConfig>| Bandit::resume(Arc::clone(config), statistics.clone());
+    let Some(config) = configs.iter().find(|config| resume(config).is_ok()) else { return };
+    let mechanism = config.mechanism();
+    let mut bandit = resume(config).unwrap();
     assert_eq!(*bandit.statistics(), statistics);
     let (d, last) = (mechanism.dimension(), mechanism.schedule().last_round());
     assert!(statistics.moment().len() == d && statistics.gram().len() == d * (d + 1) / 2);
     assert!(statistics.round() <= last);
     let next = statistics.round() + 1;
-    let sums = (0..mechanism.coordinates()).map(|j| [300, 0, 171][j % 3]).collect();
+    // In the range of every law of both.
+    let sums = (0..mechanism.coordinates()).map(|j| [40, 0, 17][j % 3]).collect();
     match BatchSums::new(mechanism, next, sums) {
         Err(_) => assert_eq!(statistics.round(), last),
         Ok(sums) => {
@@ -33,7 +40,7 @@ pub fn statistics(data: &[u8]) {
             let again =
                 serde_json::from_str(&written).expect("a bandit can go on from what it kept");
             assert_eq!(bandit.statistics(), &again);
-            assert!(Bandit::resume(CONFIG.clone(), again).is_ok());
+            assert!(Bandit::resume(Arc::clone(config), again).is_ok());
         }
     }
 }
@@ -65,16 +72,25 @@ pub fn features(data: &[u8]) {
 /// What a device remembers; it answers once from there, and not twice.
 pub fn participation(data: &[u8]) {
     let Some(participation) = json::<Participation>(data, Unknown::Refused) else { return };
-    let (mechanism, x) = (TASK.mechanism(), vec![0.5; TASK.mechanism().dimension()]);
+    for config in [&*CONFIG, &*WORDS] {
+        check_participation(participation, config);
+    }
+}
+
+fn check_participation(participation: Participation, config: &Arc<TaskConfig>) {
+    let mechanism = config.mechanism();
+    let (x, final_round) = (vec![0.5; mechanism.dimension()], mechanism.schedule().last_round());
     let kept = serde_json::to_value(participation).unwrap();
     let last = kept["last_round"].as_u64().unwrap();
     let spent = participation.reports() >= mechanism.participations().get();
-    for number in [1, 5, 10] {
-        let mut device = Device::resume(CONFIG.clone(), participation).unwrap();
+    for number in [1, 3, final_round] {
+        let mut device = Device::resume(config.clone(), participation).unwrap();
         let soon = last > 0 && u64::from(number) <= last + u64::from(mechanism.grace());
         match device.report(number, &x, 1.0) {
             Ok(answer) => {
                 assert!(!spent && !soon && answer.report.round() == number);
+                let bytes = answer.report.encode(mechanism).unwrap();
+                assert_eq!(Report::decode(&bytes, mechanism).as_ref(), Ok(&answer.report));
                 assert_eq!(device.participation().reports(), participation.reports() + 1);
                 assert!(device.report(number, &x, 1.0).is_err(), "one report in a round");
             }

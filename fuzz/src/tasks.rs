@@ -1,8 +1,8 @@
 //! Tasks as JSON and as TOML.
 
 use incrowd_protocol::{
-    Closes, Confidence, LearnerConfig, Mechanism, OpenRound, Selection, Task, TaskConfig, TaskId,
-    UpdateRule,
+    BitsLaw, Closes, CodebookLaw, Confidence, Law, LearnerConfig, Mechanism, OpenRound, Selection,
+    Task, TaskConfig, TaskId, UpdateRule,
 };
 
 use serde_json::Value;
@@ -68,7 +68,10 @@ pub fn check_config(config: &TaskConfig) {
     assert!(wide.contains(parameter_bound) && wide.contains(reward_noise));
     assert!(*failure_probability > 0.0 && *failure_probability < 1.0);
     match confidence {
-        Confidence::Paper { ridge } => assert!(wide.contains(ridge)),
+        Confidence::Paper { ridge } => {
+            let stages = config.mechanism().schedule().stages();
+            assert!(wide.contains(ridge) && stages.iter().all(|s| s.law.as_bits().is_some()));
+        }
         Confidence::Calibrated { exploration } => assert!((0.0..=100.0).contains(exploration)),
         Confidence::Proven {} => {}
     }
@@ -97,6 +100,23 @@ fn check_window(mechanism: &Mechanism, number: u32) {
     }
 }
 
+fn check_law(law: Law, coordinates: u64) {
+    match law {
+        Law::Bits(BitsLaw { bits, flip }) => {
+            assert!((1..=4095).contains(&bits) && u64::from(bits) * coordinates <= 1 << 24);
+            assert!(flip.numerator() > 0 && flip.numerator() < flip.denominator());
+        }
+        Law::Codebook(CodebookLaw { words, chosen, outside, moment_weight }) => {
+            assert!((2..=256).contains(&words) && (1..=words / 2).contains(&chosen));
+            assert!((1..=255).contains(&moment_weight) && outside.numerator() > 0);
+            // Below 1 - k/N.
+            let [o, of, n, k] =
+                [outside.numerator(), outside.denominator(), words, chosen].map(u64::from);
+            assert!(o * n < of * (n - k));
+        }
+    }
+}
+
 fn check_mechanism(mechanism: &Mechanism) {
     let (d, stages) = (mechanism.dimension() as u64, mechanism.schedule().stages());
     assert!((1..=1000).contains(&d));
@@ -107,12 +127,8 @@ fn check_mechanism(mechanism: &Mechanism) {
     assert!(mechanism.participations().get() >= 1);
     let mut end = 0;
     for (i, stage) in stages.iter().enumerate() {
-        assert!(stage.rounds >= 1 && stage.size >= 1 && (1..=4095).contains(&stage.law.bits));
-        assert!(u64::from(stage.law.bits) * (d * (d + 3) / 2) <= 1 << 24);
-        assert!(
-            stage.law.flip.value() > 0.0
-                && stage.law.flip.numerator() < stage.law.flip.denominator()
-        );
+        assert!(stage.rounds >= 1 && stage.size >= 1);
+        check_law(stage.law, d * (d + 3) / 2);
         let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.window, stage.law);
         assert!(i == 0 || law(stage) != law(&stages[i - 1]), "neighbours differ");
         let (first, last) = (end + 1, end + u64::from(stage.rounds));

@@ -5,7 +5,7 @@
 use incrowd_protocol::triangle;
 
 /// C with A = C C', lower triangular with a positive diagonal; none if A is not positive definite.
-pub(crate) fn cholesky(matrix: &[f64], dimension: usize) -> Option<Vec<f64>> {
+pub fn cholesky(matrix: &[f64], dimension: usize) -> Option<Vec<f64>> {
     let mut factor = matrix.to_vec();
     for i in 0..dimension {
         let (above, row) = factor.split_at_mut(triangle(i));

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::{
     Estimate, Statistics,
     confidence::{Frame, Setting},
-    statistics::Noise,
+    noise::Noise,
 };
 
 /// Why a release or a saved state is not taken. Nothing changed.

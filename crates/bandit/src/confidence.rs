@@ -1,9 +1,9 @@
 //! The three ways to size the confidence ellipsoid; formulas and proof in `docs/confidence.md`.
 
-use incrowd_protocol::{Confidence, LearnerConfig, Round};
+use incrowd_protocol::{BitsLaw, Confidence, Law, LearnerConfig, Round};
 use libm::{cbrt, log, sqrt};
 
-use crate::statistics::Noise;
+use crate::noise::{GramNoise, Noise};
 
 /// One-sided 95% quantile of the Tracy-Widom law, real case.
 const TRACY_WIDOM: f64 = 0.9793;
@@ -70,8 +70,10 @@ impl Setting<'_> {
         match self.frame.learner.confidence {
             Confidence::Proven {} => self.proven(),
             Confidence::Calibrated { exploration } => {
-                let (bound, v) = (self.context_bound, sqrt(self.noise.variance));
-                let stds = (bound * v, bound * bound * v);
+                let bound = self.context_bound;
+                let moment = bound * sqrt(self.noise.moment.variance);
+                let gram = bound * bound * sqrt(self.noise.gram.variance);
+                let stds = (moment, gram);
                 Sizes::calibrated(self.frame.dimension, stds, exploration)
             }
             Confidence::Paper { ridge } => self.paper(ridge),
@@ -80,11 +82,18 @@ impl Setting<'_> {
 
     fn proven(&self) -> Sizes {
         let Frame { learner, dimension, .. } = self.frame;
-        let (d, bound, s) = (dimension as f64, self.context_bound, sqrt(self.noise.proxy));
+        let (d, bound) = (dimension as f64, self.context_bound);
         let log_failure = self.frame.log_failure();
-        let bias = self.noise.bias;
-        let gram = s * sqrt(2.0 * d * (log_failure + log(2.0 * d))) + d * bias;
-        let moment = s * (sqrt(d) + sqrt(2.0 * log_failure)) + sqrt(d) * bias;
+        let moment = self.noise.moment;
+        let moment =
+            sqrt(moment.proxy) * (sqrt(d) + sqrt(2.0 * log_failure)) + sqrt(d) * moment.bias;
+        let GramNoise { proxy, along, rounding, bias, .. } = self.noise.gram;
+        // Each of the martingales may fail with a share of the probability.
+        let parts = if along > 0.0 { 3.0 } else { 1.0 };
+        let logs = log_failure + log(2.0 * d * parts);
+        let gram = (sqrt(proxy) + sqrt(rounding)) * sqrt(2.0 * d * logs)
+            + sqrt(2.0 * along * logs)
+            + d * bias;
         let (nu, eta) = (bound * bound * gram, bound * moment);
         Sizes {
             gram_noise: nu,
@@ -102,8 +111,12 @@ impl Setting<'_> {
     fn paper(&self, ridge: f64) -> Sizes {
         let learner = self.frame.learner;
         let (d, bound) = (self.frame.dimension as f64, self.context_bound);
-        let (t, m, p) =
-            (self.noise.reports, f64::from(self.round.law.bits), self.round.law.flip.value());
+        let (t, m, p) = match self.round.law {
+            Law::Bits(BitsLaw { bits, flip }) => {
+                (self.noise.reports, f64::from(bits), flip.value())
+            }
+            Law::Codebook(_) => unreachable!("a task with the paper's widths has bits only"),
+        };
         let g = log(2.0 * t / learner.failure_probability);
         let root = sqrt(8.0 * t * g);
         let lambda = root / m + 2.0 * root / ((1.0 - p) * sqrt(m)) + ridge;

@@ -6,7 +6,7 @@ use libm::log;
 use crate::{
     Ellipsoid,
     confidence::{Frame, Setting},
-    statistics::Noise,
+    noise::Noise,
 };
 
 /// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly
@@ -54,7 +54,7 @@ mod tests {
             rounds,
             size,
             window: None,
-            law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
+            law: Law::bits(bits, FlipProbability::from_keep(keep).unwrap()),
         };
         let mechanism = MechanismConfig {
             dimension: 3,
@@ -72,7 +72,7 @@ mod tests {
         let mut bandit = Bandit::new(task.clone());
         for number in 1..=4 {
             let round = task.mechanism().round(number).unwrap();
-            let half = i64::from(round.size) * i64::from(round.law.bits) / 2;
+            let half = i64::from(round.size) * i64::from(round.law.as_bits().unwrap().bits) / 2;
             let sums = BatchSums::new(
                 task.mechanism(),
                 number,

@@ -6,13 +6,18 @@
 
 mod algebra;
 mod bandit;
+mod codebook;
 mod confidence;
 mod estimate;
 mod forecast;
+mod noise;
 mod statistics;
 
+pub use algebra::cholesky;
 pub use bandit::{Bandit, BanditError};
+pub use codebook::{WordMoments, largest_normals};
 pub use confidence::Ellipsoid;
 pub use estimate::{Estimate, NoisySums};
 pub use forecast::forecast;
-pub use statistics::{Statistics, noise_variance, report_variance};
+pub use noise::{WordNoise, noise_variances, report_variance};
+pub use statistics::Statistics;

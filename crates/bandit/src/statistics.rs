@@ -1,5 +1,7 @@
-use incrowd_protocol::{BatchSums, Mechanism, MechanismHash, QUANTISATION, Round, triangle};
+use incrowd_protocol::{BatchSums, BitsLaw, Law, Mechanism, MechanismHash, Round, STEPS, triangle};
 use serde::{Deserialize, Serialize};
+
+use crate::codebook::WordMoments;
 
 /// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be
 /// written down and resumed, bit for bit (with `serde_json`, switch on its feature
@@ -62,71 +64,35 @@ impl Statistics {
             && self.published_log_det.is_none_or(f64::is_finite)
     }
 
-    /// Adds a release that has been checked: (2 sum/m - l)/c is an unbiased estimate of the sum of
-    /// v over the batch.
+    /// Adds a release that has been checked: an unbiased estimate of the sum of v over the batch.
     ///
     /// # Reference
     /// Garcelon et al. 2021, Algorithm 1, step (b): Z/(m(1-p)) - l/(2(1-p)), times 2L or 2L^2.
     pub(crate) fn add(&mut self, mechanism: &Mechanism, round: &Round, sums: &BatchSums) {
-        let (l, m, keep) =
-            (f64::from(round.size), f64::from(round.law.bits), round.law.flip.keep());
         let bound = mechanism.context_bound();
-        let estimate = |&sum: &i64| (2.0 * sum as f64 / m - l) / keep;
-        let (moment, gram) = sums.sums().split_at(self.moment.len());
-        for (entry, sum) in self.moment.iter_mut().zip(moment) {
-            *entry += bound * estimate(sum);
+        let mut estimates = estimates(mechanism, round, sums.sums()).into_iter();
+        for (entry, estimate) in self.moment.iter_mut().zip(&mut estimates) {
+            *entry += bound * estimate;
         }
-        for (entry, sum) in self.gram.iter_mut().zip(gram) {
-            *entry += bound * bound * estimate(sum);
+        for (entry, estimate) in self.gram.iter_mut().zip(estimates) {
+            *entry += bound * bound * estimate;
         }
         self.round = round.number;
     }
 }
 
-/// How noisy the sums of the first rounds are; known in advance from the schedule.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Noise {
-    /// Reports (t).
-    pub reports: f64,
-    /// s^2 = sum of l/(m c^2): variance proxy of a debiased sum, in units of L or L^2.
-    pub proxy: f64,
-    /// v^2 = sum of l (1 - c^2 (1 - 1/m))/(m c^2): upper bound on its variance, at most `proxy`.
-    pub variance: f64,
-    /// Largest bias of a debiased sum from rounded thresholds, in the same units.
-    pub bias: f64,
-}
-
-impl Noise {
-    pub fn after(mechanism: &Mechanism, round: u32) -> Self {
-        let mut noise = Self { reports: 0.0, proxy: 0.0, variance: 0.0, bias: 0.0 };
-        let mut left = round;
-        for stage in mechanism.schedule().stages() {
-            let rounds = stage.rounds.min(left);
-            left -= rounds;
-            let keep = stage.law.flip.keep();
-            let reports = f64::from(rounds) * f64::from(stage.size);
-            noise.reports += reports;
-            let bits = f64::from(stage.law.bits);
-            noise.proxy += reports / (bits * keep * keep);
-            noise.variance += reports * report_variance(stage.law.bits, keep);
-            noise.bias += reports * QUANTISATION / keep;
+/// What the sums of a batch say about the sum of v: with bits (2 sum/m - l)/c, with a codebook
+/// sum/(16 mu) over the scale of the coordinate.
+fn estimates(mechanism: &Mechanism, round: &Round, sums: &[i64]) -> Vec<f64> {
+    match round.law {
+        Law::Bits(BitsLaw { bits, flip }) => {
+            let (l, m, keep) = (f64::from(round.size), f64::from(bits), flip.keep());
+            sums.iter().map(|&sum| (2.0 * sum as f64 / m - l) / keep).collect()
         }
-        noise
+        Law::Codebook(law) => {
+            let unit = f64::from(STEPS) * WordMoments::of(law).gain;
+            let scales = law.scales(mechanism.dimension());
+            sums.iter().zip(scales).map(|(&sum, scale)| sum as f64 / (unit * scale)).collect()
+        }
     }
-}
-
-/// Upper bound on the variance of one report's debiased coordinate, for L = 1: (1 - c^2 (1 -
-/// 1/m))/(m c^2).
-///
-/// Before they are flipped all but one of the m bits are sure, so their coins have variance (1 -
-/// c^2)/4; the last one's has at most 1/4.
-pub fn report_variance(bits: u32, keep: f64) -> f64 {
-    let (m, square) = (f64::from(bits), keep * keep);
-    (1.0 - square * (1.0 - 1.0 / m)) / (m * square)
-}
-
-/// Upper bound on the variance of a debiased sum after `round` releases, in units of L (moment) or
-/// L^2 (Gram matrix).
-pub fn noise_variance(mechanism: &Mechanism, round: u32) -> f64 {
-    Noise::after(mechanism, round).variance
 }

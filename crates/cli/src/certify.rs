@@ -6,12 +6,12 @@ use clap::Args;
 use incrowd_planner::paper;
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
-    central::{self, Setting},
+    central::{Setting, StageSetting, honest_others},
     certify, clones, composition, format_delta, format_epsilon, local,
 };
 use incrowd_protocol::{
-    BatchSize, Closes, Delta, FlipProbability, HonestFraction, Law, Layout, Mechanism,
-    MechanismConfig, Participations, Stage, TaskConfig,
+    BatchSize, Closes, CodebookLaw, Delta, FlipProbability, HonestFraction, Law, Layout, Mechanism,
+    MechanismConfig, OutsideProbability, Participations, Stage, TaskConfig,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,13 +20,13 @@ use crate::Output;
 
 /// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
 ///
-/// The mechanism comes from options (--dimension, --bits, --keep or --flip, --batch-size or
-/// --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
+/// The mechanism comes from options (--dimension, then --bits and --keep or --flip, or --words,
+/// --chosen and --outside, and --batch-size or --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
 /// randomizer of this local level ('clones') is given.
 ///
 /// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify
-/// --dimension 5 --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --task-file
-/// task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
+/// --dimension 5 --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --dimension 5
+/// --words 256 --chosen 16 --outside 0.2 --batch-size 3000; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.
@@ -41,12 +41,24 @@ pub struct Arguments {
     /// Probability that a bit is replaced by a fair coin (p), above 0 and below 1.
     #[arg(long, allow_negative_numbers = true)]
     flip: Option<f64>,
+    /// Words of a codebook (N), 2 to 256: reports are words instead of bits.
+    #[arg(long, requires_all = ["chosen", "outside"], conflicts_with_all = ["bits", "keep", "flip"])]
+    words: Option<u32>,
+    /// Words that a statistic picks (k), 1 to N/2.
+    #[arg(long, requires = "words")]
+    chosen: Option<u32>,
+    /// Probability that the word sent is none of those, above 0 and at most 1 - k/N.
+    #[arg(long, requires = "words", allow_negative_numbers = true)]
+    outside: Option<f64>,
+    /// Share of the statistic's squared norm that the moment has (w), in 256ths, 1 to 255.
+    #[arg(long, requires = "words", default_value_t = 128)]
+    moment_weight: u32,
     /// Reports in a batch (l), at least 1.
     #[arg(long, allow_negative_numbers = true)]
     batch_size: Option<u64>,
     /// Stages instead of one batch size: rounds x size x bits x keep, separated by commas, such as
     /// 10x300x1x0.5,5x1000x1x0.6.
-    #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip", "bits"])]
+    #[arg(long, value_name = "STAGES", conflicts_with_all = ["batch_size", "keep", "flip", "bits", "words"])]
     schedule: Option<String>,
     /// Delta of the central guarantee, above 0 and below 1.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true)]
@@ -58,10 +70,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     honest: f64,
     /// Read the mechanism from a task file.
-    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "bits", "keep", "flip", "batch_size", "schedule", "delta", "participations", "honest", "local_epsilon"])]
+    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "bits", "keep", "flip", "words", "batch_size", "schedule", "delta", "participations", "honest", "local_epsilon"])]
     task_file: Option<PathBuf>,
     /// Local epsilon of an unknown randomizer, for the generic bound.
-    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "bits", "keep", "flip", "schedule"])]
+    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "bits", "keep", "flip", "words", "schedule"])]
     local_epsilon: Option<f64>,
     /// Also print every bound.
     #[arg(long)]
@@ -70,7 +82,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "local_epsilon")]
     curve: bool,
     /// Print this proved central bound instead of the smallest one: local, clones, renyi-blanket,
-    /// renyi-worst-others or gaussian.
+    /// renyi-worst-others or gaussian; of words local, codebook-blanket or codebook-sum.
     #[arg(long, value_name = "NAME")]
     bound: Option<String>,
     /// How the result is printed.
@@ -158,8 +170,7 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
     }
     let size = arguments.batch_size.ok_or("--batch-size is missing")?;
     let (delta, k) = (arguments.delta, arguments.participations);
-    let others =
-        central::honest_others(BatchSize::new(size)?, HonestFraction::new(arguments.honest)?);
+    let others = honest_others(BatchSize::new(size)?, HonestFraction::new(arguments.honest)?);
     let honest = BatchSize::new(others + 1)?;
     let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
     let epsilon = composition::best_for(at, Participations::new(k)?, Delta::new(delta)?)?;
@@ -216,16 +227,28 @@ fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
 }
 
 fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
-    let flip = match (arguments.keep, arguments.flip) {
-        (Some(keep), _) => keep_probability(keep)?,
-        (None, Some(flip)) => FlipProbability::from_keep(1.0 - flip)
-            .map_err(|_| format!("flip is {flip}, must be above 0 and below 1 - 1e-9"))?,
-        (None, None) => return Err("--keep or --flip is missing".into()),
+    let law = match (arguments.words, arguments.chosen, arguments.outside) {
+        (Some(words), Some(chosen), Some(outside)) => {
+            let outside = OutsideProbability::from_keep(1.0 - outside)
+                .map_err(|_| format!("outside is {outside}, must be above 0 and below 1 - 1e-9"))?;
+            let moment_weight = arguments.moment_weight;
+            Law::Codebook(CodebookLaw { words, chosen, outside, moment_weight })
+        }
+        _ => Law::bits(arguments.bits, flip(arguments)?),
     };
     let size = arguments.batch_size.ok_or("--batch-size or --schedule is missing")?;
     // More reports than a schedule can count hide no less.
     let size = size.min(u64::from(u32::MAX)) as u32;
-    Ok(Stage { rounds: 1, size, window: None, law: Law { bits: arguments.bits, flip } })
+    Ok(Stage { rounds: 1, size, window: None, law })
+}
+
+fn flip(arguments: &Arguments) -> Result<FlipProbability, Box<dyn Error>> {
+    match (arguments.keep, arguments.flip) {
+        (Some(keep), _) => keep_probability(keep),
+        (None, Some(flip)) => FlipProbability::from_keep(1.0 - flip)
+            .map_err(|_| format!("flip is {flip}, must be above 0 and below 1 - 1e-9").into()),
+        (None, None) => Err("--keep, --flip or --words is missing".into()),
+    }
 }
 
 fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
@@ -249,7 +272,7 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
             rounds: number(rounds)?,
             size: number(size)?,
             window: None,
-            law: Law { bits: number(bits)?, flip },
+            law: Law::bits(number(bits)?, flip),
         })
     };
     text.split(',').map(stage).collect()
@@ -270,12 +293,17 @@ struct Row {
 /// its reports, and the paper's.
 fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
     let (stage, all) = worst_stage(mechanism)?;
-    let Setting { dimension, bits, keep, .. } = Setting::of_stage(mechanism, &stage);
     let row =
         |of, certificate| move |Bound { bound, epsilon }| Row { bound, epsilon, of, certificate };
     let mut rows: Vec<Row> = all.into_iter().map(row("releases", true)).collect();
+    let setting = StageSetting::of_stage(mechanism, &stage);
+    let (StageSetting::Bits(setting), Some(law)) = (setting, stage.law.as_bits()) else {
+        rows.push(row("one report", true)(setting.of_one_report()));
+        return Ok(rows);
+    };
+    let Setting { dimension, bits, keep, .. } = setting;
     rows.extend(local::bounds(dimension, bits, keep).into_iter().map(row("one report", true)));
-    let randomizer = paper::Randomizer { dimension, bits, flip: stage.law.flip.value() };
+    let randomizer = paper::Randomizer { dimension, bits, flip: law.flip.value() };
     // Outside its regime the paper says nothing.
     let paper =
         paper::proposition_3(randomizer, u64::from(stage.size), mechanism.central_delta().get());
@@ -288,7 +316,7 @@ fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
 fn worst_stage(mechanism: &Mechanism) -> Result<(Stage, Vec<Bound>), PrivacyError> {
     let mut worst: Option<(f64, Stage, Vec<Bound>)> = None;
     for stage in mechanism.schedule().stages() {
-        let all = central::bounds(&Setting::of_stage(mechanism, stage))?;
+        let all = StageSetting::of_stage(mechanism, stage).bounds()?;
         let smallest = Bound::smallest(all.iter().copied()).map_or(0.0, |bound| bound.epsilon);
         if worst.as_ref().is_none_or(|(epsilon, ..)| smallest > *epsilon) {
             worst = Some((smallest, *stage, all));

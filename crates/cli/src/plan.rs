@@ -3,7 +3,9 @@
 use std::{error::Error, fs, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_planner::{ClosingRule, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable, plan};
+use incrowd_planner::{
+    ClosingRule, EncodingChoice, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable, plan,
+};
 use incrowd_privacy::format_epsilon;
 use serde_json::{Value, json};
 
@@ -15,8 +17,8 @@ use crate::{
 
 /// From what you know (features, people, how private) to a certified mechanism and what it costs.
 ///
-/// Chooses flip probability, bits and batches so that the certified epsilons keep to your limits
-/// and the predicted regret is least. `docs/planning.md` explains the numbers.
+/// Chooses how reports are randomized (bits or words of a codebook) and the batches, so that the
+/// certified epsilons keep to your limits and the predicted regret is least. `docs/planning.md` explains the numbers.
 ///
 /// With people per day rounds close by time, which is what is deployed. Without, or with a preset,
 /// they close when they are full, as in the paper: for simulations.
@@ -53,6 +55,10 @@ pub struct Arguments {
     /// Bits per coordinate (m), 1 to 4095, if you want to fix it.
     #[arg(long, allow_negative_numbers = true)]
     bits: Option<u32>,
+    /// How reports are randomized: bits (the paper's), words of a random codebook (less noise where
+    /// the local epsilon is capped), or whatever has less noise.
+    #[arg(long, value_enum, default_value_t = EncodingChoice::Auto)]
+    encoding: EncodingChoice,
     /// Longest time in days that a round may be open, or take to fill; needs --users-per-day.
     #[arg(long, allow_negative_numbers = true)]
     latency_days: Option<f64>,
@@ -141,6 +147,7 @@ fn request(arguments: &Arguments, now: u64) -> PlanRequest {
         central_epsilon: arguments.central_epsilon,
         delta: arguments.delta,
         batch_size: arguments.batch_size,
+        encoding: arguments.encoding,
         bits: arguments.bits,
         latency_days: arguments.latency_days,
         participations: arguments.participations,
@@ -159,8 +166,7 @@ fn as_json(plan: &Plan) -> Value {
     json!({
         "dimension": plan.task.mechanism().dimension(),
         "horizon": plan.request.horizon(),
-        "bits": most.law.bits,
-        "flip_probability": most.law.flip.value(),
+        "law": most.law,
         "schedule": certificate.rounds(),
         "epsilon_local": certificate.epsilon_local(),
         "epsilon_local_bound": certificate.epsilon_local_bound(),
@@ -204,7 +210,7 @@ fn as_text(plan: &Plan) -> String {
     }
     if !plan.alternatives.is_empty() {
         lines.extend([String::new(), "The price of each choice (searched, not certified)".into()]);
-        lines.push("                                    batches  bits      local  central    regret    random".into());
+        lines.push("                                    batches  a report has         local  central    regret    random".into());
         lines.extend(plan.alternatives.iter().map(alternative));
     }
     if !plan.notes.is_empty() {
@@ -219,9 +225,10 @@ fn as_text(plan: &Plan) -> String {
 fn schedule(plan: &Plan) -> Vec<String> {
     let by_time = plan.timetable.as_ref().map_or(&[][..], |table| &table.stages);
     let mut lines = vec![if by_time.is_empty() {
-        "  rounds    reports  bits  flip probability  local epsilon  central epsilon".to_owned()
+        "  rounds    reports  local epsilon  central epsilon  a report has".to_owned()
     } else {
-        "  rounds        window  expected  capacity  bits  flip probability  local epsilon  central epsilon".to_owned()
+        "  rounds        window  expected  capacity  local epsilon  central epsilon  a report has"
+            .to_owned()
     }];
     for (i, round) in plan.certificate.rounds().iter().enumerate() {
         let batches = match by_time.get(i) {
@@ -234,12 +241,11 @@ fn schedule(plan: &Plan) -> Vec<String> {
             ),
         };
         lines.push(format!(
-            "{:>8} {batches} {:>5} {:>17.6} {:>14} {:>16}",
+            "{:>8} {batches} {:>14} {:>16}  {}",
             round.stage.rounds,
-            round.stage.law.bits,
-            round.stage.law.flip.value(),
             format_epsilon(round.epsilon_local),
-            format_epsilon(round.epsilon_central)
+            format_epsilon(round.epsilon_central),
+            round.stage.law,
         ));
     }
     lines
@@ -309,10 +315,10 @@ fn alternative(alternative: &incrowd_planner::Alternative) -> String {
         smallest.to_string()
     };
     format!(
-        "  {:<27} {:>13} {:>5} {:>10} {:>8} {:>9.0} {:>9.0}",
+        "  {:<27} {:>13}  {:<15} {:>10} {:>8} {:>9.0} {:>9.0}",
         alternative.change,
         batches,
-        alternative.bits,
+        alternative.report,
         format_epsilon(alternative.epsilon_local),
         format_epsilon(alternative.epsilon_central),
         alternative.predicted_regret,

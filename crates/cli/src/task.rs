@@ -291,7 +291,7 @@ fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> 
                 out!(
                     "{}",
                     json!({
-                        "round": number, "reports": round.size, "bits": round.law.bits, "flip": round.law.flip,
+                        "round": number, "reports": round.size, "law": round.law,
                         "epsilon_local": stage.map(|stage| stage.epsilon_local),
                         "epsilon_central": stage.map(|stage| stage.epsilon_central),
                         "delta": certificate.delta(),

@@ -1,6 +1,6 @@
 //! The coins of a report: the paper's encoder and randomizer as one integer threshold per bit.
 
-use incrowd_protocol::Round;
+use incrowd_protocol::BitsLaw;
 
 /// Coins that are compared at once.
 const LANES: usize = 16;
@@ -95,7 +95,7 @@ pub(crate) fn toss_runs(runs: [Run; 3], bytes: &[u8], mut rest: impl FnMut() -> 
     ones
 }
 
-/// The law of a round's coins: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
+/// The coins of a law: P(1) = 1/2 + c tau / 2, rounded toward 1/2 to a multiple of 2^-32.
 ///
 /// # Reference
 /// Garcelon et al. 2021, Algorithms 2 and 3: a thermometer code of m bits whose bit q has the mean
@@ -114,13 +114,12 @@ pub(crate) struct Coins {
 }
 
 impl Coins {
-    pub fn new(round: &Round) -> Self {
-        let flip = round.law.flip;
+    pub fn new(BitsLaw { bits, flip }: BitsLaw) -> Self {
         let (kept, of) =
             (u64::from(flip.denominator() - flip.numerator()), u64::from(flip.denominator()));
         let keep = kept as f64 / of as f64;
         let limit = ((u128::from(kept) << 31) / u128::from(of)) as f64 / (1u64 << 31) as f64;
-        Self { bits: round.law.bits, keep, limit }
+        Self { bits, keep, limit }
     }
 
     /// Thresholds of the coins of tilt 1 and more, and of tilt -1 and less.

@@ -100,12 +100,12 @@ impl<R: Rng> Device<R> {
         reward: f64,
     ) -> Result<Answer, DeviceError> {
         let mechanism = self.task.mechanism();
-        let law = mechanism.round(round)?;
+        let law = mechanism.round(round)?.law;
         self.participation.claim(round, mechanism)?;
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
-        let (counts, problem) = self.randomizer.randomize(&law, context, reward, &mut self.rng);
-        let report = Report::new(mechanism, round, ReportId(id), counts.to_vec())?;
+        let (payload, problem) = self.randomizer.randomize(law, context, reward, &mut self.rng);
+        let report = Report::new(mechanism, round, ReportId(id), payload)?;
         Ok(Answer { report, problem })
     }
 }

@@ -7,19 +7,27 @@
 //! Randomness comes from the operating system. Passing a generator is possible only with the
 //! feature `simulation`, which no crate that handles people's data enables.
 
+mod bits;
 mod choose;
 mod clip;
+mod codebook;
 mod coins;
 mod device;
 mod error;
 mod features;
+mod normal;
 mod pads;
 mod participation;
 mod randomizer;
+mod values;
 
+#[cfg(feature = "simulation")]
+pub use bits::BitsRandomizer;
 #[cfg(feature = "simulation")]
 pub use choose::Chooser;
 pub use clip::InputProblem;
+#[cfg(feature = "simulation")]
+pub use codebook::CodebookRandomizer;
 pub use device::{Answer, Device};
 pub use error::DeviceError;
 pub use features::{

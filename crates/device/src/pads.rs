@@ -1,7 +1,7 @@
 //! Pads: what stands for the reports that a round which closes by time did not get.
 
 use getrandom::SysRng;
-use incrowd_protocol::{Mechanism, Round};
+use incrowd_protocol::{BitsLaw, Law, Mechanism, Round, Words};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -10,15 +10,18 @@ use crate::{DeviceError, coins::Coins};
 /// Random words that are drawn at once.
 const WORDS: usize = 512;
 
-/// The sums of `number` reports of x = 0 and r = 0 with the round's law: exactly the law of as many
-/// devices that report nothing.
+/// The sums of `number` reports that say nothing, with the round's law. With bits those are reports
+/// of x = 0 and r = 0, exactly the law of as many devices that report nothing; with a codebook each
+/// is a word picked blindly.
 ///
 /// # Privacy
 /// For m > 1 the coins of such a report are not fair: half of them have the tilt 1 and half -1, as
-/// in every report, and pads of fair coins would be m per coordinate away. The generator is seeded
-/// by the operating system for this call alone, so that no later theft of memory brings the pads of
-/// a release back. No float decides a coin.
-pub fn pads(mechanism: &Mechanism, round: &Round, number: u32) -> Result<Vec<u64>, DeviceError> {
+/// in every report, and pads of fair coins would be m per coordinate away. A word picked blindly has
+/// in the released sums the law of a zero vector's word, whose ranking looks at the one entry that
+/// is in no sum. The generator is seeded by the operating
+/// system for this call alone, so that no later theft of memory brings the pads of a release back.
+/// No float decides a coin.
+pub fn pads(mechanism: &Mechanism, round: &Round, number: u32) -> Result<Vec<i64>, DeviceError> {
     let rng = ChaCha20Rng::try_from_rng(&mut SysRng).map_err(DeviceError::Randomness)?;
     Ok(draw(mechanism, round, number, rng))
 }
@@ -30,26 +33,44 @@ pub fn simulated_pads<R: Rng>(
     round: &Round,
     number: u32,
     rng: R,
-) -> Vec<u64> {
+) -> Vec<i64> {
     draw(mechanism, round, number, rng)
 }
 
-fn draw<R: Rng>(mechanism: &Mechanism, round: &Round, number: u32, rng: R) -> Vec<u64> {
-    let groups = groups(round);
+fn draw<R: Rng>(mechanism: &Mechanism, round: &Round, number: u32, rng: R) -> Vec<i64> {
+    match round.law {
+        Law::Bits(law) => draw_bits(law, mechanism.coordinates(), number, rng),
+        Law::Codebook(_) => draw_words(mechanism.coordinates(), number, rng),
+    }
+}
+
+/// Words of one random seed: as independent as those of a seed each.
+fn draw_words<R: Rng>(coordinates: usize, number: u32, mut rng: R) -> Vec<i64> {
+    let mut seed = [0; 16];
+    rng.fill_bytes(&mut seed);
+    let mut words = Words::new(&seed, coordinates + 1);
+    let mut sums = vec![0; coordinates];
+    (0..number as usize).for_each(|word| words.add(word, &mut sums));
+    sums
+}
+
+fn draw_bits<R: Rng>(law: BitsLaw, coordinates: usize, number: u32, rng: R) -> Vec<i64> {
+    let groups = groups(law);
     let mut halves = Halves { rng, words: [0; 8 * WORDS] };
     let coordinate = |_| {
         let ones = groups.iter().map(|&(threshold, coins)| {
             binomial(u64::from(number) * coins, threshold, |coins| halves.among(coins))
         });
-        ones.sum()
+        // Below 2^32 reports of counts below 2^12.
+        ones.sum::<u64>() as i64
     };
-    (0..mechanism.coordinates()).map(coordinate).collect()
+    (0..coordinates).map(coordinate).collect()
 }
 
 /// The thresholds of the coins of one coordinate whose value is 0, and how many coins have each.
-fn groups(round: &Round) -> Vec<(u32, u64)> {
-    let mut thresholds = vec![0; round.law.bits as usize];
-    Coins::new(round).thresholds(&[0.0], &mut thresholds);
+fn groups(law: BitsLaw) -> Vec<(u32, u64)> {
+    let mut thresholds = vec![0; law.bits as usize];
+    Coins::new(law).thresholds(&[0.0], &mut thresholds);
     thresholds.sort_unstable();
     thresholds.chunk_by(u32::eq).map(|equal| (equal[0], equal.len() as u64)).collect()
 }
@@ -108,7 +129,7 @@ impl<R: Rng> Halves<R> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use incrowd_protocol::{FlipProbability, Law};
+    use incrowd_protocol::FlipProbability;
     use num_bigint::BigUint;
     use num_traits::{One, Zero};
 
@@ -193,7 +214,7 @@ mod tests {
         for coins in [1u64, 7, 63, 64, 65, 128, 1000, 32_768, 32_769, 100_001] {
             let mut halves = Halves { rng: Tape(&tape), words: [0; 8 * WORDS] };
             let bit = |i: u64| u64::from(tape[i as usize / 8] >> (i % 8) & 1);
-            assert_eq!(halves.among(coins), (0..coins).map(bit).sum(), "{coins}");
+            assert_eq!(halves.among(coins), (0..coins).map(bit).sum::<u64>(), "{coins}");
             let drawn = tape.len() - halves.rng.0.len();
             assert_eq!(drawn as u64, coins.div_ceil(64) * 8, "no bit is used twice");
         }
@@ -204,8 +225,7 @@ mod tests {
     #[test]
     fn the_coins_of_a_pad_are_those_of_a_report_of_zero() {
         for (bits, flip) in [(1, (1, 2)), (2, (1, 5)), (3, (1, 3)), (256, (7, 8)), (4095, (1, 9))] {
-            let law = Law { bits, flip: FlipProbability::new(flip.0, flip.1).unwrap() };
-            let round = Round { number: 1, size: 1, window: None, law };
+            let law = BitsLaw { bits, flip: FlipProbability::new(flip.0, flip.1).unwrap() };
             // limit = floor((denominator - numerator) 2^31 / denominator)
             let limit = ((u64::from(flip.1 - flip.0) << 31) / u64::from(flip.1)) as u32;
             let half = u64::from(bits / 2);
@@ -214,7 +234,7 @@ mod tests {
                 expected.insert(1, (1 << 31, 1));
             }
             expected.retain(|(_, coins)| *coins > 0);
-            assert_eq!(groups(&round), expected, "m = {bits}");
+            assert_eq!(groups(law), expected, "m = {bits}");
         }
     }
 }

@@ -86,7 +86,7 @@ mod tests {
         let config = MechanismConfig {
             dimension: 1,
             context_bound: 1.0,
-            schedule: vec![Stage { rounds: 50, size: 1, window: None, law: Law { bits: 1, flip } }],
+            schedule: vec![Stage { rounds: 50, size: 1, window: None, law: Law::bits(1, flip) }],
             layout: Layout::Shared,
             closes: Closes::Count { grace: 2 },
             central_delta: 1e-6,

@@ -1,188 +1,40 @@
-use incrowd_protocol::{Mechanism, Round};
+use incrowd_protocol::{Law, Mechanism, Payload};
 use rand_core::Rng;
 
-use crate::{
-    InputProblem, clip,
-    coins::{self, Coins},
-};
+use crate::{InputProblem, bits::BitsRandomizer, codebook::CodebookRandomizer};
 
-/// Context and reward to the counts of one report, for the rounds of one mechanism. It keeps its
-/// buffers, so that a report allocates nothing.
+/// Context and reward to what one report says, for the rounds of one mechanism.
 ///
 /// # Privacy
-/// The counts are `epsilon_local`-differentially private for every context and reward, whatever
+/// The payload is `epsilon_local`-differentially private for every context and reward, whatever
 /// their values; see `docs/privacy-proofs.md`. Fresh randomness is used at every call: sending two
 /// results for one person's data costs privacy twice.
 pub struct Randomizer {
-    context_bound: f64,
-    coins: Option<(Round, Coins)>,
-    unit: Vec<f64>,
-    values: Vec<f64>,
-    /// Of all coins, unless they are tossed in runs.
-    thresholds: Vec<u32>,
-    /// Of the one coin of each coordinate that [`Randomizer::split`] tosses.
-    #[cfg(feature = "simulation")]
-    between: Vec<u32>,
-    /// A byte for every coin.
-    tossed: Vec<u8>,
-    counts: Vec<u16>,
+    bits: BitsRandomizer,
+    codebook: CodebookRandomizer,
 }
 
 impl Randomizer {
     /// A randomizer for this mechanism.
     pub fn new(mechanism: &Mechanism) -> Self {
-        Self {
-            context_bound: mechanism.context_bound(),
-            coins: None,
-            unit: vec![0.0; mechanism.dimension() + 1],
-            values: vec![0.0; mechanism.coordinates() + 1],
-            thresholds: Vec::new(),
-            #[cfg(feature = "simulation")]
-            between: Vec::new(),
-            tossed: Vec::new(),
-            counts: vec![0; mechanism.coordinates()],
-        }
+        Self { bits: BitsRandomizer::new(mechanism), codebook: CodebookRandomizer::new(mechanism) }
     }
 
-    /// Randomized counts for `context` and `reward`, brought into their range first, and what was
-    /// wrong with them.
+    /// The payload for `context` and `reward`, brought into their range first, and what was wrong
+    /// with them.
     pub fn randomize<R: Rng + ?Sized>(
         &mut self,
-        round: &Round,
+        law: Law,
         context: &[f64],
         reward: f64,
         rng: &mut R,
-    ) -> (&[u16], Option<InputProblem>) {
-        let problem = self.encode(context, reward);
-        let coins = self.prepare(round);
-        let number = self.counts.len() * coins.bits as usize;
-        rng.fill_bytes(&mut self.tossed[..number]);
-        let values = &self.values[..self.counts.len()];
-        if coins.in_runs() {
-            let bytes = self.tossed.chunks_exact(coins.bits as usize);
-            for ((count, runs), bytes) in self.counts.iter_mut().zip(coins.runs(values)).zip(bytes)
-            {
-                *count = coins::toss_runs(runs, bytes, || rest(rng));
+    ) -> (Payload, Option<InputProblem>) {
+        match law {
+            Law::Bits(law) => {
+                let (counts, problem) = self.bits.randomize(law, context, reward, rng);
+                (Payload::Counts(counts.to_vec()), problem)
             }
-        } else {
-            coins.thresholds(values, &mut self.thresholds[..number]);
-            coins::toss(&self.thresholds, &mut self.tossed, || rest(rng));
-            coins.count(&self.tossed, &mut self.counts);
+            Law::Codebook(law) => self.codebook.randomize(law, context, reward, rng),
         }
-        (&self.counts, problem)
-    }
-
-    /// Splits a report into its coins whose tilt may be between -1 and 1, one for each coordinate,
-    /// and all others. Gives the counts of the former; adds to `ones` how many of the latter have
-    /// the first of [`Randomizer::ends`], the rest have the second. For the simulator, which tosses
-    /// those of a whole batch together.
-    #[cfg(feature = "simulation")]
-    pub fn split<R: Rng + ?Sized>(
-        &mut self,
-        round: &Round,
-        context: &[f64],
-        reward: f64,
-        ones: &mut [u64],
-        rng: &mut R,
-    ) -> (&[u16], Option<InputProblem>) {
-        let problem = self.encode(context, reward);
-        let coins = self.prepare(round);
-        let number = self.counts.len();
-        if self.between.is_empty() {
-            self.between = coins::room_for(number);
-        }
-        let values = &self.values[..number];
-        for ((ones, threshold), &value) in ones.iter_mut().zip(&mut self.between).zip(values) {
-            let (before, between) = coins.split(value);
-            *ones += u64::from(before);
-            *threshold = between;
-        }
-        rng.fill_bytes(&mut self.tossed[..number]);
-        self.tossed[number..self.between.len()].fill(0);
-        coins::toss(&self.between, &mut self.tossed, || rest(rng));
-        for (count, &coin) in self.counts.iter_mut().zip(&self.tossed) {
-            *count = u16::from(coin);
-        }
-        (&self.counts, problem)
-    }
-
-    /// Thresholds of a round's coins of tilt 1 and of tilt -1: P(coin = 1) = threshold / 2^32.
-    #[cfg(feature = "simulation")]
-    pub fn ends(round: &Round) -> [u32; 2] {
-        Coins::new(round).ends()
-    }
-
-    /// Thresholds of all coins: P(coin = 1) = threshold / 2^32, coordinate after coordinate. For
-    /// tests of the law.
-    #[cfg(feature = "simulation")]
-    pub fn thresholds(
-        &mut self,
-        round: &Round,
-        context: &[f64],
-        reward: f64,
-    ) -> (Vec<u32>, Option<InputProblem>) {
-        let problem = self.encode(context, reward);
-        let coins = self.prepare(round);
-        let values = &self.values[..self.counts.len()];
-        let mut thresholds = vec![0; values.len() * coins.bits as usize];
-        if coins.in_runs() {
-            let runs = coins.runs(values).flatten();
-            thresholds = runs.flat_map(|run| vec![run.threshold; run.coins]).collect();
-        } else {
-            coins.thresholds(values, &mut thresholds);
-        }
-        (thresholds, problem)
-    }
-
-    /// The coins of a round, and room for them.
-    fn prepare(&mut self, round: &Round) -> Coins {
-        match self.coins {
-            Some((known, coins)) if known.law == round.law => coins,
-            _ => {
-                let coins = Coins::new(round);
-                self.coins = Some((*round, coins));
-                let number = self.counts.len() * round.law.bits as usize;
-                self.thresholds = coins::room_for(if coins.in_runs() { 0 } else { number });
-                self.tossed = vec![0; coins::whole_lanes(number)];
-                coins
-            }
-        }
-    }
-
-    /// Sets the values v of a context and a reward.
-    fn encode(&mut self, context: &[f64], reward: f64) -> Option<InputProblem> {
-        let d = self.unit.len() - 1;
-        let unit = &mut self.unit[..d];
-        let (reward, problem) = clip::bound(context, reward, self.context_bound, unit);
-        fill_values(&self.unit, reward, &mut self.values);
-        problem
-    }
-}
-
-/// The last three random bytes of a tied coin.
-fn rest<R: Rng + ?Sized>(rng: &mut R) -> [u8; 3] {
-    let mut rest = [0; 3];
-    rng.fill_bytes(&mut rest);
-    rest
-}
-
-/// v = (r u, lower triangle of u u' row by row), two entries at a time: `unit` and `values` have
-/// one entry more than they need, and where a row has an odd length the next one overwrites what is
-/// too much.
-fn fill_values(unit: &[f64], reward: f64, values: &mut [f64]) {
-    let d = unit.len() - 1;
-    let (moment, gram) = values.split_at_mut(d);
-    for (value, u) in moment.iter_mut().zip(unit) {
-        *value = reward * u;
-    }
-    let pairs = unit.as_chunks::<2>().0;
-    let mut start = 0;
-    for (i, &u) in unit[..d].iter().enumerate() {
-        let length = i / 2 + 1;
-        let row = gram[start..start + 2 * length].as_chunks_mut::<2>().0;
-        for (value, other) in row.iter_mut().zip(&pairs[..length]) {
-            *value = [u * other[0], u * other[1]];
-        }
-        start += i + 1;
     }
 }

@@ -14,6 +14,9 @@
 //!   is the sum of exactly the stated number of people, each counted once; values out of range are
 //!   clipped; the coins have the stated law.
 //!
+//! Of codebook reports the auditor expands every seed itself and checks which words the stated rule
+//! picks; the attack on a release is along the difference of the two means.
+//!
 //! The event whose frequencies are compared is chosen by a pilot whose runs are not used again.
 
 use std::{panic, sync::Arc, thread};
@@ -21,19 +24,22 @@ use std::{panic, sync::Arc, thread};
 use incrowd_device::DeviceError;
 use incrowd_privacy::numeric::slack;
 use incrowd_protocol::{
-    Closes, FlipProbability, Law, Layout, Learner, Mechanism, MechanismConfig, Policy,
+    BitsLaw, Closes, CodebookLaw, Law, Layout, Learner, Mechanism, MechanismConfig, Policy,
     ProtocolError, Round, Stage, TaskConfig,
 };
 use incrowd_shuffler::{CloseError, Refusal};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use thiserror::Error;
 
+mod auditor;
 mod estimate;
 mod law;
 mod search;
 mod structure;
 mod subject;
+mod word_law;
+mod words;
 
 pub use estimate::EstimateError;
 use search::{Absent, Input, Pair};
@@ -45,19 +51,15 @@ use crate::experiment::ClosedBy;
 const PILOT_SHARE: u64 = 8;
 
 /// The unchecked form of an [`Audit`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AuditConfig {
     /// Dimension of the contexts (d), 1 to 20.
     pub dimension: u32,
-    /// Bits per coordinate (m), at least 1.
-    pub bits: u32,
-    /// Flip parameter (p).
-    pub flip: FlipProbability,
-    /// Reports in a batch (l), at least 1, with l m at most 10000.
+    /// How reports are randomized.
+    pub law: Law,
+    /// Reports in a batch (l), at least 1, with l m at most 10000; of words at most 10000.
     pub batch_size: u32,
     /// What closes a batch.
-    #[serde(default)]
     pub closes: ClosedBy,
     /// Certified epsilon of one report, at least 0.
     pub certified_local: f64,
@@ -109,6 +111,9 @@ pub enum AuditError {
     /// The shuffler did not close a round.
     #[error(transparent)]
     Close(#[from] CloseError),
+    /// A report of bits where a word was asked for.
+    #[error("the device sent bits in a round of words")]
+    NoWord,
     /// A batch that took all reports and did not release.
     #[error("the batch took {0} reports and released nothing")]
     NotReleased(u32),
@@ -170,7 +175,8 @@ impl AuditConfig {
         if self.dimension == 0 || self.dimension > 20 {
             return Err(AuditError::Dimension(self.dimension));
         }
-        let coins = u64::from(self.batch_size) * u64::from(self.bits);
+        let each = self.law.as_bits().map_or(1, |law| law.bits);
+        let coins = u64::from(self.batch_size) * u64::from(each);
         if coins > 10_000 {
             return Err(AuditError::Coins(coins));
         }
@@ -192,8 +198,9 @@ impl AuditConfig {
         Ok(Audit { task: Arc::new(task), round, config: self })
     }
 
-    fn mechanism(&self) -> Result<Mechanism, ProtocolError> {
-        let (size, bits, flip) = (self.batch_size, self.bits, self.flip);
+    /// The mechanism that is audited.
+    pub fn mechanism(&self) -> Result<Mechanism, ProtocolError> {
+        let (size, law) = (self.batch_size, self.law);
         let (window, closes) = match self.closes {
             ClosedBy::Count => (None, Closes::Count { grace: 0 }),
             ClosedBy::Time => (Some(10), Closes::Time { opens: 0 }),
@@ -202,7 +209,7 @@ impl AuditConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             // One batch after another on one shuffler: as many rounds as a schedule can have.
-            schedule: vec![Stage { rounds: u32::MAX - 1, size, window, law: Law { bits, flip } }],
+            schedule: vec![Stage { rounds: u32::MAX - 1, size, window, law }],
             layout: Layout::Shared,
             closes,
             central_delta: self.delta,
@@ -211,6 +218,11 @@ impl AuditConfig {
         }
         .check()
     }
+}
+
+/// Epsilon of one codebook report, ln((1-o)(N-k)/(o k)), rounded up.
+pub fn word_epsilon(law: CodebookLaw) -> f64 {
+    word_law::epsilon(law) * (1.0 + slack::ROUNDING) + slack::ROUNDING
 }
 
 /// An audit that can be run.
@@ -224,7 +236,18 @@ pub struct Audit {
 impl Audit {
     /// Runs everything. `progress` hears of the runs done and of all that will be done.
     pub fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<AuditReport, AuditError> {
-        let subject = Subject::new(self.task.clone(), self.round);
+        match self.config.law {
+            Law::Bits(law) => self.run_bits(law, &mut progress),
+            Law::Codebook(law) => self.run_words(law, &mut progress),
+        }
+    }
+
+    fn run_bits(
+        &self,
+        law: BitsLaw,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<AuditReport, AuditError> {
+        let subject = Subject::new(self.task.clone(), self.round, law);
         let by_time = subject.by_time();
         let total = if by_time { 6 } else { 4 } * self.config.runs;
         let share = self.config.failure_probability / if by_time { 5.0 } else { 4.0 };
@@ -264,7 +287,7 @@ impl Audit {
 
     fn local(
         &self,
-        subject: &Subject,
+        subject: &Subject<BitsLaw>,
         failure_probability: f64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Side, Pair), AuditError> {
@@ -295,7 +318,7 @@ impl Audit {
     /// `absent` allows.
     fn central(
         &self,
-        subject: &Subject,
+        subject: &Subject<BitsLaw>,
         local: &Pair,
         absent: &[Absent],
         failure_probability: f64,
@@ -330,7 +353,7 @@ impl Audit {
     /// Renyi bound ranks them.
     fn worst_batch(
         &self,
-        subject: &Subject,
+        subject: &Subject<BitsLaw>,
         local: &Pair,
         absent: &[Absent],
     ) -> (Pair, Input, Absent) {

@@ -1,11 +1,9 @@
 //! The price of each choice: the same request with one thing changed.
 
-use incrowd_privacy::local;
-use incrowd_protocol::{Bits, Keep};
 use serde::Serialize;
 
 use crate::{
-    LocalLimit, PlanError, PlanRequest, Request, Shape,
+    EncodingChoice, LocalLimit, PlanError, PlanRequest, Request, Shape,
     budget::Budget,
     search::{self, Draft, DraftStage},
 };
@@ -17,8 +15,8 @@ pub struct Alternative {
     pub change: String,
     /// Reports in the smallest and the largest batch, pads included.
     pub batch_sizes: (u32, u32),
-    /// Bits per coordinate, at most.
-    pub bits: u32,
+    /// What a report sends, in words.
+    pub report: String,
     /// Of one report.
     pub epsilon_local: f64,
     /// A guess, unless `certified`.
@@ -62,20 +60,19 @@ fn describe(
     let dimension = request.units.dimension;
     let mut epsilon_local = 0.0_f64;
     for DraftStage { law, .. } in &draft.stages {
-        let (bits, keep) = (Bits::new(law.bits)?, Keep::new(law.keep)?);
-        epsilon_local = epsilon_local.max(local::certify(dimension, bits, keep).epsilon);
+        epsilon_local = epsilon_local.max(law.epsilon_local(dimension)?);
     }
     // The smallest batch hides least; the others were given as much as they can hide.
     let first = draft.stages[0];
     let epsilon_central = match request.config().central_epsilon {
-        // The guess at c was made for this limit.
-        Some(limit) if first.law.keep < budget.local_keep(first.law.bits)? => limit,
-        _ => budget.approx(first.batches.size, first.law.bits, first.law.keep)?,
+        // The guess was made for this limit, unless the local one decides.
+        Some(limit) if !budget.is_at_local_limit(first.law)? => limit,
+        _ => budget.approx(first.batches.size, first.law)?,
     };
     Ok(Alternative {
         change,
         batch_sizes: draft.batch_sizes(),
-        bits: draft.most_bits(),
+        report: draft.report(),
         epsilon_local,
         epsilon_central,
         certified: false,
@@ -142,11 +139,12 @@ fn changes(request: &Request, chosen: &Draft) -> Vec<(String, PlanRequest)> {
             PlanRequest { batch_size: Some(double), shape: Shape::Fixed, ..config.clone() },
         ));
     }
-    let bits = if chosen.most_bits() > 1 { 1 } else { 2 };
-    let plural = if bits == 1 { "bit" } else { "bits" };
-    changes.push((
-        format!("{bits} {plural} per coordinate"),
-        PlanRequest { bits: Some(bits), ..config.clone() },
-    ));
+    let (bits, name) = match chosen.most_bits() {
+        None => (None, "bits instead of words".into()),
+        Some(1) => (Some(2), "2 bits per coordinate".into()),
+        Some(_) => (Some(1), "1 bit per coordinate".into()),
+    };
+    let encoding = EncodingChoice::Bits;
+    changes.push((name, PlanRequest { encoding, bits, ..config.clone() }));
     changes
 }

@@ -3,9 +3,11 @@
 
 use std::{cell::RefCell, collections::BTreeMap};
 
+use incrowd_bandit::largest_normals;
 use incrowd_privacy::{
     PrivacyError,
     central::{Setting, approx_epsilon, honest_others},
+    codebook::{self, ApproxLaw},
     gaussian::delta_upper,
     local,
     numeric::{Ends, bisect, halvings},
@@ -13,11 +15,17 @@ use incrowd_privacy::{
 use incrowd_protocol::{BatchSize, Bits, Keep};
 use libm::{exp, floor, log, sqrt};
 
-use crate::{Request, request::Units};
+use crate::{
+    Request,
+    law::{DraftLaw, DraftWords, blind_of},
+    request::Units,
+};
 
 /// A smaller keep probability is no plan: a report would weigh less than a millionth of an open
 /// one.
 pub const SMALLEST_KEEP: f64 = 1e-3;
+/// gamma stays above it even when nothing limits it.
+const SMALLEST_BLIND: f64 = 1e-3;
 /// c stays below it even when nothing limits it.
 const LARGEST_KEEP: f64 = 0.999;
 /// Share of the allowed mu at which a solution is good enough.
@@ -34,6 +42,9 @@ const TAIL_SHARE: f64 = 1e-3;
 const RENYI: f64 = 0.65;
 /// Most bits for which they do.
 const MOST_RENYI: u32 = 8;
+/// How much above the Gaussian limit the distance of two proved sums of words is, with many words
+/// that are picked blindly; with B of them another 1/sqrt(B) more.
+const PROVED_WORDS: f64 = 1.03;
 
 /// The privacy limits of a request, with what has been found out about them.
 pub struct Budget {
@@ -114,8 +125,84 @@ impl Budget {
         Ok(self.solve(size, bits, start, cap)?.max(self.alone_keep(bits)?.min(cap)))
     }
 
+    /// The draft with the least chance of a blind pick that both limits allow, by a guess: sums of
+    /// words are sqrt(q) (1 - gamma) e/sqrt(n gamma) apart, e the mean of the k largest of N
+    /// normals.
+    pub fn guess_words(
+        &self,
+        size: u32,
+        words: u32,
+        chosen: u32,
+        moment_weight: u32,
+    ) -> DraftWords {
+        let draft = |blind| DraftWords { words, chosen, moment_weight, blind };
+        let local = self.local.map_or(0.0, |epsilon| blind_at(words, chosen, epsilon));
+        if self.central_never_binds() {
+            return draft(local.max(SMALLEST_BLIND));
+        }
+        let honest = floor(self.units.honest_fraction.get() * f64::from(size));
+        let weight = f64::from(moment_weight) / 256.0;
+        let squares = 2.0 + weight * weight / (2.0 * (1.0 - weight));
+        let mean = largest_normals(words, chosen).0;
+        let k = f64::from(self.units.participations.get());
+        let mut crowd = 1.0;
+        for _ in 0..4 {
+            // The fewer words are picked blindly, the more room their number needs.
+            let proved = PROVED_WORDS + 1.0 / sqrt((crowd * honest).max(1.0));
+            let reach = self.mu / (proved * mean * sqrt(squares * k));
+            crowd = blind_of(reach * reach * honest);
+        }
+        let alone = self
+            .central
+            .map_or(0.0, |epsilon| blind_at(words, chosen, epsilon / self.units.releases()));
+        draft(crowd.min(alone).max(local).clamp(SMALLEST_BLIND, 1.0))
+    }
+
+    /// The same law with the least noise, to a few percent of epsilon, at which [`Budget::approx`]
+    /// meets the limits.
+    pub fn solve_words(&self, size: u32, draft: DraftWords) -> Result<DraftWords, PrivacyError> {
+        if self.central_never_binds() {
+            return Ok(draft);
+        }
+        let local = self.local.map_or(0.0, |epsilon| blind_at(draft.words, draft.chosen, epsilon));
+        let (delta, least) = (self.units.delta.get(), local.max(SMALLEST_BLIND));
+        let (mut tried, mut good) = (draft, None);
+        for _ in 0..8 {
+            let used = mu_of(self.approx(size, DraftLaw::Words(tried))?, delta) / self.mu;
+            if used <= 1.0 {
+                good = Some(tried);
+                if used >= NEAR || tried.blind <= least {
+                    break;
+                }
+            }
+            let ratio = f64::midpoint(1.0, NEAR) / used;
+            let DraftLaw::Words(next) = DraftLaw::Words(tried).scaled(ratio) else { break };
+            tried = DraftWords { blind: next.blind.clamp(least, 1.0), ..next };
+        }
+        Ok(good.unwrap_or(tried))
+    }
+
     /// A guess at the central epsilon of a batch.
-    pub fn approx(&self, size: u32, bits: u32, keep: f64) -> Result<f64, PrivacyError> {
+    pub fn approx(&self, size: u32, law: DraftLaw) -> Result<f64, PrivacyError> {
+        match law {
+            DraftLaw::Bits { bits, keep } => self.approx_bits(size, bits, keep),
+            DraftLaw::Words(words) => self.approx_words(size, words),
+        }
+    }
+
+    fn approx_words(&self, size: u32, words: DraftWords) -> Result<f64, PrivacyError> {
+        let Units { delta, participations, honest_fraction, presence, .. } = self.units;
+        let others = honest_others(BatchSize::new(u64::from(size))?, honest_fraction);
+        let law = ApproxLaw {
+            words: words.words,
+            chosen: words.chosen,
+            inside: 1.0 - words.outside(),
+            moment_weight: f64::from(words.moment_weight) / 256.0,
+        };
+        Ok(codebook::approx_epsilon(law, others, participations, delta, presence))
+    }
+
+    fn approx_bits(&self, size: u32, bits: u32, keep: f64) -> Result<f64, PrivacyError> {
         let Units { dimension, delta, participations, honest_fraction, presence } = self.units;
         let size = BatchSize::new(u64::from(size))?;
         Ok(approx_epsilon(&Setting {
@@ -129,11 +216,21 @@ impl Budget {
         }))
     }
 
-    /// The smallest batch that has any use, by the closed form.
+    /// The smallest batch in which one bit per coordinate has any use, by the closed form.
     pub fn smallest_useful_batch(&self) -> u64 {
         let theta = self.theta(1);
         let honest = SMALLEST_KEEP * SMALLEST_KEEP / (theta * theta);
         ((honest + 1.0) / self.units.honest_fraction.get()).ceil() as u64
+    }
+
+    /// Whether the local limit decides how much a law keeps.
+    pub fn is_at_local_limit(&self, law: DraftLaw) -> Result<bool, PrivacyError> {
+        Ok(match law {
+            DraftLaw::Bits { bits, keep } => keep >= self.local_keep(bits)?,
+            DraftLaw::Words(DraftWords { words, chosen, blind, .. }) => {
+                self.local.is_some_and(|epsilon| blind <= blind_at(words, chosen, epsilon))
+            }
+        })
     }
 
     fn central_never_binds(&self) -> bool {
@@ -167,7 +264,7 @@ impl Budget {
         let (mut low, mut high) = (0.0, f64::INFINITY);
         let mut keep = start.min(cap);
         for _ in 0..10 {
-            let used = mu_of(self.approx(size, bits, keep)?, delta) / self.mu;
+            let used = mu_of(self.approx_bits(size, bits, keep)?, delta) / self.mu;
             if used <= 1.0 {
                 low = keep;
                 if used >= NEAR || keep >= cap {
@@ -190,6 +287,14 @@ impl Budget {
         }
         Ok(low)
     }
+}
+
+/// gamma at which one of `words` words with `chosen` picked has this local epsilon: with p = e^eps
+/// k/(e^eps k + N - k) the chance (1-p) N/(N-k).
+fn blind_at(words: u32, chosen: u32, epsilon: f64) -> f64 {
+    // Less by more than a certificate is rounded up.
+    let grown = exp(epsilon * (1.0 - 1e-8)) * f64::from(chosen);
+    f64::from(words) / (grown + f64::from(words - chosen))
 }
 
 /// c with c^2/(1 - c^2) = odds.
@@ -245,7 +350,7 @@ mod tests {
                     let name = format!("{central} {size} {bits}: {guess} {keep}");
                     let off = if bits > 8 { 0.02 } else { 0.15 };
                     assert!((guess / keep - 1.0).abs() < off, "{name}");
-                    let epsilon = budget.approx(size, bits, keep).unwrap();
+                    let epsilon = budget.approx_bits(size, bits, keep).unwrap();
                     assert!(epsilon <= central && epsilon > 0.98 * central, "{name}: {epsilon}");
                 }
             }

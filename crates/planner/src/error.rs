@@ -52,6 +52,9 @@ pub enum PlanError {
     /// Local epsilon unlimited and no central epsilon.
     #[error("there is no privacy limit: a local epsilon that is unlimited needs a central epsilon")]
     NoLimit,
+    /// Bits of a codebook.
+    #[error("bits is {0}, must be left out with the encoding codebook")]
+    BitsOfCodebook(u32),
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000")]
     Grace(u32),

@@ -16,6 +16,7 @@
 mod alternatives;
 mod budget;
 mod error;
+mod law;
 pub mod paper;
 mod plan;
 mod preset;
@@ -31,6 +32,7 @@ pub use plan::{Plan, plan};
 pub use preset::{PaperStatement, Preset};
 pub use regret::{predicted_regret, predicted_regret_with, random_regret};
 pub use request::{
-    ClosingRule, DEFAULT_LOCAL_EPSILON, LocalLimit, PlanRequest, Request, SMALLEST_BATCH, Shape,
+    ClosingRule, DEFAULT_LOCAL_EPSILON, EncodingChoice, LocalLimit, PlanRequest, Request,
+    SMALLEST_BATCH, Shape,
 };
 pub use timetable::{DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS, TimedStage, Timetable};

@@ -4,7 +4,7 @@ use incrowd_protocol::{Mechanism, Report, Stage, TaskConfig};
 use crate::{
     Alternative, LocalLimit, PaperStatement, PlanError, Request, TimedStage, Timetable,
     alternatives,
-    budget::{Budget, keep_of, mu_of, odds_of},
+    budget::{Budget, mu_of},
     preset, random_regret, regret,
     search::{self, Draft, DraftStage},
 };
@@ -14,6 +14,10 @@ const ATTEMPTS: usize = 6;
 
 /// Limit over certified value above which less noise is tried.
 const UNUSED: f64 = 1.01;
+
+/// A report that moves between two stages may tell more than each of them: those with at least this
+/// share of the worst stage's epsilon get more noise then.
+const NEAR_WORST: f64 = 0.9;
 
 /// A mechanism that keeps to a request, with its certificate and what it costs.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +88,7 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     let mut plan = describe(request, task, certificate)?;
     plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
     plan.notes = notes(&plan, &draft);
+    plan.notes.extend(search::why(request, &budget, &draft)?);
     Ok(plan)
 }
 
@@ -96,7 +101,7 @@ pub fn describe(
     let stages = task.mechanism().schedule().stages();
     let report_bytes = stages
         .iter()
-        .map(|stage| Report::encoded_len(task.mechanism(), stage.law.bits))
+        .map(|stage| Report::encoded_len(task.mechanism(), stage.law))
         .max()
         .expect("invariant: a schedule has at least one stage");
     let sizes = || stages.iter().map(|stage| f64::from(stage.size));
@@ -143,19 +148,25 @@ fn certified(
         if let Some(good) = good {
             return Ok(if holds { (mechanism, certificate) } else { good });
         }
-        // What is left of the limit, on the scale of c: mu grows like the square root of its odds.
+        // What is left of the limit, on the scale of mu.
         let left = |epsilon: f64| mu_of(central, config.delta) / mu_of(epsilon, config.delta);
-        // A person's batches of different stages together may exceed the limit where no stage does.
-        let whole = if config.participations > 1 { left(last) } else { f64::INFINITY };
+        // A person's batches of different stages together, or a report that moves between them, may
+        // exceed the limit where no stage does.
+        let worst = certificate.rounds().iter().map(|round| round.epsilon_central);
+        let worst = worst.fold(0.0, f64::max);
+        let whole = |epsilon: f64| {
+            let counts = config.participations > 1 || epsilon > NEAR_WORST * worst;
+            if last > worst && counts { left(last) } else { f64::INFINITY }
+        };
         let margin = if holds { 0.99 } else { 0.997 - 0.01 * attempt as f64 };
         let mut unused = false;
         for (stage, round) in stages.iter_mut().zip(certificate.rounds()) {
-            let ratio = left(round.epsilon_central).min(local / round.epsilon_local).min(whole);
+            let ratio = left(round.epsilon_central).min(local / round.epsilon_local);
+            let ratio = ratio.min(whole(round.epsilon_central));
             let change = if holds { ratio > UNUSED } else { ratio < 1.0 };
             if change && ratio.is_finite() {
                 unused = holds;
-                let odds = odds_of(stage.law.keep) * (ratio * margin) * (ratio * margin);
-                stage.law.keep = keep_of(odds);
+                stage.law = stage.law.scaled(ratio * margin);
             }
         }
         if holds {
@@ -232,7 +243,7 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
     }
     if let Some(timetable) = &plan.timetable {
         if pads_add_noise(plan, timetable) {
-            notes.push(format!("{:.0}% of a batch are pads, and with so few bits each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster", 100.0 * timetable.padding_share));
+            notes.push(format!("{:.0}% of a batch are pads, and each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster", 100.0 * timetable.padding_share));
         }
     } else {
         if config.users_per_day.is_none() {
@@ -243,10 +254,12 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
     notes
 }
 
-/// Whether half of a batch are pads, and the central limit leaves c at the local one.
+/// Whether half of a batch are pads, and the local limit decides how noisy the reports of the last
+/// stage are, which has most of the people.
 fn pads_add_noise(plan: &Plan, timetable: &Timetable) -> bool {
     let central = plan.request.config().central_epsilon.unwrap_or(f64::INFINITY);
-    timetable.padding_share > 0.4 && plan.certificate.epsilon_central() < 0.9 * central
+    let last = plan.certificate.rounds().last();
+    timetable.padding_share > 0.4 && last.is_some_and(|last| last.epsilon_central < 0.9 * central)
 }
 
 /// From here on a local epsilon tells a person nothing.

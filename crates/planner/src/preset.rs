@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     LocalLimit, Plan, PlanError, Request,
+    law::DraftLaw,
     paper::{self, Choice, Learning, Randomizer, Regret, RegretCase, Target, Theorem1},
     plan::{BY_COUNT, describe},
-    search::{self, DraftLaw, DraftStage},
+    search::{self, DraftStage},
     sizes,
     timetable::Batches,
 };
@@ -87,7 +88,7 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let size = config.batch_size.unwrap_or(wanted);
     let rounds = request.horizon() / u64::from(size);
     let sizes = sizes::equal(size, request.horizon()).ok_or(ProtocolError::Rounds(rounds))?;
-    let law = DraftLaw { bits: choice.bits.get(), keep: 1.0 - choice.flip };
+    let law = DraftLaw::Bits { bits: choice.bits.get(), keep: 1.0 - choice.flip };
     let stages: Vec<DraftStage> =
         Batches::counted(&sizes).into_iter().map(|batches| DraftStage { batches, law }).collect();
     let mechanism = search::mechanism(request, &stages)?;

@@ -1,6 +1,6 @@
 //! Predicted regret: how fast a schedule learns, by the bandit's own widths.
 
-use incrowd_bandit::forecast;
+use incrowd_bandit::{forecast, noise_variances};
 use incrowd_protocol::{Learner, LearnerConfig, Schedule, TaskConfig};
 use libm::{pow, sqrt};
 
@@ -17,9 +17,10 @@ const ANGLE: f64 = 3.0;
 /// with z uniform on a sphere).
 ///
 /// Choices are random until the first model. A model made from t reports points in a direction that
-/// is off by an angle, tan(angle) = 3 h d/(L t), where h is the size of the moment's noise: the
-/// bandit's own calibrated noise size and the rewards' noise. It costs each person the share 1 -
-/// cos(angle) of a random choice's regret.
+/// is off by an angle, tan(angle) = 3 h d/(L t), where h is the size of the noise: the bandit's own
+/// noise size of the moment, with half of its square replaced by that of the Gram matrix (the same
+/// for bits), and the rewards' noise. It costs each person the share 1 - cos(angle) of a random
+/// choice's regret.
 ///
 /// It ranks plans; it is no guarantee and no forecast for another problem. The factor 3 was picked
 /// among 2, 3, 4 and 6 on 13 settings of `incrowd demo` with 5 seeds each (d from 5 to 20, 1e4 to
@@ -54,6 +55,8 @@ fn lost_share(task: &TaskConfig, round: u32, reports: f64) -> Result<f64, PlanEr
         // The paper's mode keeps it inside the width; the noise itself is the same in every mode.
         return lost_share(&calibrated(task)?, round, reports);
     };
+    let (of_moment, of_gram) = noise_variances(mechanism, round);
+    let moment = moment * sqrt(f64::midpoint(1.0, of_gram / of_moment));
     let reward = task.learner().config().reward_noise;
     Ok(lost_to(moment / bound, reward, mechanism.dimension(), reports))
 }

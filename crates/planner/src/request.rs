@@ -105,6 +105,20 @@ pub enum Shape {
     Growing,
 }
 
+/// How reports may be randomized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum EncodingChoice {
+    /// Whatever has less noise, stage by stage.
+    #[default]
+    Auto,
+    /// Randomized bits, the paper's encoding.
+    Bits,
+    /// Words of a random codebook.
+    Codebook,
+}
+
 /// What closes a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -136,7 +150,9 @@ pub struct PlanRequest {
     /// Reports in a batch, if it is not free; batches are at most a few reports larger, to end at
     /// the horizon. Where batches close by time: reports expected in one.
     pub batch_size: Option<u32>,
-    /// Bits per coordinate (m), 1 to 4095, if it is not free.
+    /// How reports may be randomized.
+    pub encoding: EncodingChoice,
+    /// Bits per coordinate (m), 1 to 4095, if it is not free. Only bits have any.
     pub bits: Option<u32>,
     /// Longest time in days that a batch may take to fill, or is open; needs `users_per_day`.
     pub latency_days: Option<f64>,
@@ -181,6 +197,7 @@ impl PlanRequest {
             central_epsilon: None,
             delta: 1e-6,
             batch_size: None,
+            encoding: EncodingChoice::Auto,
             bits: None,
             latency_days: None,
             participations: 1,
@@ -236,6 +253,9 @@ impl PlanRequest {
         }
         if let Some(bits) = self.bits {
             Bits::new(bits)?;
+            if self.encoding == EncodingChoice::Codebook {
+                return Err(PlanError::BitsOfCodebook(bits));
+            }
         }
         let participations = Participations::new(self.participations)?;
         let honest_fraction = HonestFraction::new(self.honest_fraction)?;
@@ -372,6 +392,23 @@ impl Request {
     /// What closes a batch.
     pub fn closing_rule(&self) -> ClosingRule {
         if self.arrivals.is_some() { ClosingRule::Time } else { ClosingRule::Count }
+    }
+
+    /// Whether a stage may have bits.
+    pub(crate) fn allows_bits(&self) -> bool {
+        self.config.encoding != EncodingChoice::Codebook
+    }
+
+    /// Whether a stage may have words. Where single reports need not be private bits have less
+    /// noise.
+    pub(crate) fn allows_words(&self) -> bool {
+        match self.config.encoding {
+            EncodingChoice::Auto => {
+                self.config.bits.is_none() && self.config.local_epsilon.cap().is_some()
+            }
+            EncodingChoice::Bits => false,
+            EncodingChoice::Codebook => true,
+        }
     }
 
     /// Rounds a report may be late: 1 where batches close by count and nothing is said.

@@ -1,16 +1,14 @@
 //! The schedule with the least predicted regret, by guesses.
 
-use incrowd_bandit::report_variance;
-use incrowd_privacy::local;
 use incrowd_protocol::{
-    Bits, Closes, FlipProbability, Keep, Law, Layout, Learner, Mechanism, MechanismConfig,
-    PolicyConfig, Stage, TaskConfig,
+    Closes, Layout, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
 };
 use libm::{ceil, pow};
 
 use crate::{
     BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
     budget::{Budget, SMALLEST_KEEP},
+    law::{DraftLaw, DraftWords},
     regret::predicted_regret,
     sizes::{self, Sizes},
     timetable::{Arrivals, Batches},
@@ -19,8 +17,15 @@ use crate::{
 /// Bits per coordinate that are tried: up to 7 all, then as many as fit into one more bit of the
 /// count that a report sends.
 const BITS: [u32; 16] = [1, 2, 3, 4, 5, 6, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095];
-/// Each further bit of the counts that a report sends must lower the noise by this factor.
-const WORTH_MORE_BITS: f64 = 0.99;
+/// Each further bit of the counts that a report sends, and each doubling of a codebook, must lower
+/// the noise by this factor.
+const WORTH_MORE: f64 = 0.99;
+/// Words of a codebook that are tried: a device's work grows with them.
+const WORDS: [u32; 3] = [64, 128, 256];
+/// How many of 256 words the statistic picks; of fewer words the same share.
+const CHOSEN: [u32; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 20, 26, 32, 44, 60, 80, 104, 128];
+/// Shares of the moment that are tried, in 256ths.
+const MOMENT_WEIGHTS: [u32; 4] = [128, 144, 160, 176];
 /// Most kinds of batches in a schedule: each is certified by itself.
 const MOST_STAGES: usize = 24;
 /// The same for several reports per person: then kinds are also certified together, which takes
@@ -33,13 +38,6 @@ const ALMOST: f64 = 1.005;
 const MAX_COINS: usize = 1 << 24;
 
 const HAS_STAGE: &str = "invariant: a draft has at least one stage";
-
-/// A law whose c is still being searched for. A [`FlipProbability`] would round c at every step.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DraftLaw {
-    pub bits: u32,
-    pub keep: f64,
-}
 
 /// A stage with such a law.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,9 +65,18 @@ impl Draft {
         (sizes().min().expect(HAS_STAGE), sizes().max().expect(HAS_STAGE))
     }
 
-    /// Most bits per coordinate.
-    pub fn most_bits(&self) -> u32 {
-        self.stages.iter().map(|stage| stage.law.bits).max().expect(HAS_STAGE)
+    /// Most bits per coordinate; none if no stage has bits.
+    pub fn most_bits(&self) -> Option<u32> {
+        let bits = |stage: &DraftStage| match stage.law {
+            DraftLaw::Bits { bits, .. } => Some(bits),
+            DraftLaw::Words(_) => None,
+        };
+        self.stages.iter().filter_map(bits).max()
+    }
+
+    /// What a report of the last stage, which has most of the people, sends.
+    pub fn report(&self) -> String {
+        self.stages.last().expect(HAS_STAGE).law.words()
     }
 }
 
@@ -126,7 +133,7 @@ fn candidates(request: &Request) -> Vec<Vec<Batches>> {
     all.into_iter().filter_map(batches).filter(|batches| batches.len() <= most_stages).collect()
 }
 
-/// Bits and c for given batches; none if one is too small for any signal.
+/// Laws for given batches; none if one is too small for any signal.
 fn draft(
     request: &Request,
     budget: &Budget,
@@ -138,7 +145,7 @@ fn draft(
             Some(last) if is_almost(last.batches, batches) => last.law,
             _ => best_law(request, budget, batches.size)?,
         };
-        if law.keep < SMALLEST_KEEP {
+        if !law.is_useful() {
             return Ok(None);
         }
         stages.push(DraftStage { batches, law });
@@ -158,45 +165,104 @@ fn priced(request: &Request, stages: Vec<DraftStage>) -> Result<Draft, PlanError
     Ok(Draft { stages, regret })
 }
 
-/// The m and c with the least noise in a report.
-fn best_law(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, PlanError> {
-    let mut best = DraftLaw { bits: 1, keep: 0.0 };
-    let mut least = f64::INFINITY;
+/// The law with the least noise in a report.
+pub fn best_law(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, PlanError> {
+    let bits = if request.allows_bits() { Some(best_bits(request, budget, size)?) } else { None };
+    let words = request.allows_words().then(|| best_words(budget, size));
+    let both = [bits, words].into_iter().flatten();
+    let best = both.min_by(|a, b| a.noise().total_cmp(&b.noise()));
+    Ok(best.expect("invariant: a request allows an encoding"))
+}
+
+/// Why the reports of the last stage, which has most of the people, are what they are; nothing
+/// where there was no choice.
+pub fn why(request: &Request, budget: &Budget, draft: &Draft) -> Result<Option<String>, PlanError> {
+    let DraftStage { batches, law } = *draft.stages.last().expect(HAS_STAGE);
+    let Some(cap) = request.config().local_epsilon.cap() else { return Ok(None) };
+    Ok(match law {
+        DraftLaw::Words(_) if request.allows_bits() => {
+            let bits = best_bits(request, budget, batches.size)?;
+            let factor = bits.noise() / law.noise();
+            Some(format!(
+                "a report is one word of a random codebook: with a local epsilon of at most {cap}, randomized bits would have {factor:.1} times the variance"
+            ))
+        }
+        DraftLaw::Bits { .. } if request.allows_words() => {
+            let factor = best_words(budget, batches.size).noise() / law.noise();
+            Some(format!(
+                "a report is randomized bits: a word of a codebook would have {factor:.1} times the variance"
+            ))
+        }
+        _ => None,
+    })
+}
+
+/// The m and c with the least noise.
+fn best_bits(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, PlanError> {
+    let mut best = DraftLaw::Bits { bits: 1, keep: 0.0 };
+    let (mut least, mut fewest) = (f64::INFINITY, 1u32);
     let wanted = request.config().bits;
     let coordinates = request.units.dimension.coordinates();
     let free = BITS.into_iter().filter(|&bits| coordinates * bits as usize <= MAX_COINS);
     for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
-        let keep = budget.guess_keep(size, bits)?;
-        let noise = report_variance(bits, keep);
-        let wider = f64::from(bits.ilog2() - best.bits.ilog2());
-        if noise < pow(WORTH_MORE_BITS, wider) * least {
-            (best, least) = (DraftLaw { bits, keep }, noise);
+        let law = DraftLaw::Bits { bits, keep: budget.guess_keep(size, bits)? };
+        let wider = f64::from(bits.ilog2() - fewest.ilog2());
+        if law.noise() < pow(WORTH_MORE, wider) * least {
+            (best, least, fewest) = (law, law.noise(), bits);
         }
     }
     Ok(best)
 }
 
-/// The same draft with every c solved for.
+/// The N, k, w and p with the least noise.
+fn best_words(budget: &Budget, size: u32) -> DraftLaw {
+    let mut best: Option<(DraftLaw, f64)> = None;
+    for words in WORDS {
+        let mut of_size: Option<(DraftLaw, f64)> = None;
+        let chosen = CHOSEN.into_iter().filter(|chosen| chosen * words % 256 == 0);
+        for chosen in chosen.map(|chosen| chosen * words / 256) {
+            for weight in MOMENT_WEIGHTS {
+                let law = DraftLaw::Words(budget.guess_words(size, words, chosen, weight));
+                if of_size.is_none_or(|(_, least)| law.noise() < least) {
+                    of_size = Some((law, law.noise()));
+                }
+            }
+        }
+        match (best, of_size) {
+            (Some((_, least)), Some((_, noise))) if noise >= WORTH_MORE * least => {}
+            _ => best = of_size,
+        }
+    }
+    best.expect("invariant: some words are tried").0
+}
+
+/// The same draft with every probability solved for.
 pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft, PlanError> {
     let mut stages = draft.stages.clone();
     for i in 0..stages.len() {
         let DraftStage { batches, law } = stages[i];
-        stages[i].law.keep = if i > 0 && is_almost(stages[i - 1].batches, batches) {
-            stages[i - 1].law.keep
-        } else {
-            budget.keep(batches.size, law.bits)?
+        stages[i].law = match law {
+            _ if i > 0 && is_almost(stages[i - 1].batches, batches) => stages[i - 1].law,
+            law => solve(budget, batches.size, law)?,
         };
     }
     priced(request, stages)
 }
 
+/// The same law with its probability solved for.
+fn solve(budget: &Budget, size: u32, law: DraftLaw) -> Result<DraftLaw, PlanError> {
+    Ok(match law {
+        DraftLaw::Bits { bits, .. } => DraftLaw::Bits { bits, keep: budget.keep(size, bits)? },
+        DraftLaw::Words(words) => DraftLaw::Words(budget.solve_words(size, words)?),
+    })
+}
+
 /// The mechanism of a draft's stages.
 pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, PlanError> {
     let config = request.config();
-    let stage = |&DraftStage { batches, law: DraftLaw { bits, keep } }: &DraftStage| {
+    let stage = |&DraftStage { batches, law }: &DraftStage| {
         let Batches { rounds, size, window } = batches;
-        let law = Law { bits, flip: FlipProbability::from_keep(keep)? };
-        Ok(Stage { rounds, size, window, law })
+        Ok(Stage { rounds, size, window, law: law.rounded()? })
     };
     let closes = match request.arrivals {
         Some(Arrivals { opens, .. }) => Closes::Time { opens },
@@ -229,13 +295,15 @@ pub fn task_with(mechanism: Mechanism, learner: Learner) -> Result<TaskConfig, P
 fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError> {
     let config = request.config();
     let dimension = config.dimension;
-    let bits = config.bits.unwrap_or(1);
-    if let Some(epsilon) = config.local_epsilon.cap()
-        && budget.local_keep(bits)? < SMALLEST_KEEP
-    {
-        let keep = SMALLEST_KEEP;
-        let smallest =
-            local::certify(request.units.dimension, Bits::new(bits)?, Keep::new(keep)?).epsilon;
+    let keep = SMALLEST_KEEP;
+    let least = if request.allows_words() {
+        let (words, chosen, moment_weight, blind) = (256, 128, 128, 1.0 - keep);
+        DraftLaw::Words(DraftWords { words, chosen, moment_weight, blind })
+    } else {
+        DraftLaw::Bits { bits: config.bits.unwrap_or(1), keep }
+    };
+    let smallest = least.epsilon_local(request.units.dimension)?;
+    if let Some(epsilon) = config.local_epsilon.cap().filter(|&epsilon| epsilon < smallest) {
         return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
     }
     let expected = config.batch_size.unwrap_or(request.largest_batch);
@@ -253,29 +321,20 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
         needed: budget.smallest_useful_batch(),
         limit,
         allowed,
-        smallest: smallest_central(
-            request,
-            allowed,
-            bits,
-            budget.approx(allowed, bits, SMALLEST_KEEP)?,
-        )?,
+        smallest: smallest_central(request, allowed, budget.approx(allowed, least)?)?,
     })
 }
 
 /// A central epsilon that can be met with batches of `allowed`, not much above `guess`, with two
 /// digits.
-fn smallest_central(
-    request: &Request,
-    allowed: u32,
-    bits: u32,
-    guess: f64,
-) -> Result<f64, PlanError> {
+fn smallest_central(request: &Request, allowed: u32, guess: f64) -> Result<f64, PlanError> {
     let mut epsilon = guess;
     for _ in 0..40 {
         epsilon = two_digits_up(1.02 * epsilon);
         let config = PlanRequest { central_epsilon: Some(epsilon), ..request.config().clone() };
         let request = Request { config, ..request.clone() };
-        if Budget::new(&request).keep(allowed, bits)? >= SMALLEST_KEEP {
+        let budget = Budget::new(&request);
+        if solve(&budget, allowed, best_law(&request, &budget, allowed)?)?.is_useful() {
             break;
         }
     }

@@ -13,6 +13,8 @@ pub enum BoundName {
     L1DiameterRefined,
     /// L1 diameter with a chord of the log-likelihood, every m.
     L1DiameterChord,
+    /// The exact ratio of a codebook report, whatever rule picks the words.
+    CodebookRatio,
     /// The central guarantee is at least the local one.
     Local,
     /// The sums are no easier to tell apart than two Gaussians at a distance (mu).
@@ -23,6 +25,10 @@ pub enum BoundName {
     RenyiBlanket,
     /// Batches of different kinds, each compared with two Gaussians or with randomized response.
     Mixed,
+    /// Codebook reports as a multiset of words, given the number of blind ones.
+    CodebookBlanket,
+    /// The sum of codebook reports: the blind words are Gaussian noise.
+    CodebookSum,
     /// Feldman, McMillan, Talwar 2021, numeric form, for any local randomizer.
     Clones,
     /// The paper's Prop. 3, without a change; not a certificate.

@@ -1,12 +1,13 @@
 use std::fmt;
 
-use incrowd_protocol::{Closes, Law, Mechanism, MechanismHash, Participations, Stage};
+use incrowd_protocol::{
+    BitsLaw, Closes, CodebookLaw, Law, Mechanism, MechanismHash, Participations, Stage,
+};
 use serde::Serialize;
 
 use crate::{
     BoundName, PrivacyError,
-    central::{self, Curve, Setting, Together},
-    local,
+    central::{self, Curve, StageSetting, Together},
     numeric::{format_epsilon, up},
 };
 
@@ -50,26 +51,50 @@ pub struct RoundCertificate {
     pub epsilon_central_bound: BoundName,
 }
 
-/// A [`RoundCertificate`] as it is written: p as a float.
+/// A [`RoundCertificate`] as it is written: the numbers of its law, probabilities as floats.
 #[derive(Serialize)]
 struct RoundFields {
     rounds: u32,
     size: u32,
-    bits: u32,
-    flip_probability: f64,
+    #[serde(flatten)]
+    law: LawFields,
     epsilon_local: f64,
     epsilon_central: f64,
     epsilon_central_bound: BoundName,
 }
 
+#[derive(Serialize)]
+#[serde(tag = "encoding", rename_all = "kebab-case")]
+enum LawFields {
+    Bits { bits: u32, flip_probability: f64 },
+    Codebook { words: u32, chosen: u32, outside_probability: f64, moment_weight: u32 },
+}
+
+impl From<Law> for LawFields {
+    fn from(law: Law) -> Self {
+        match law {
+            Law::Bits(BitsLaw { bits, flip }) => {
+                Self::Bits { bits, flip_probability: flip.value() }
+            }
+            Law::Codebook(CodebookLaw { words, chosen, outside, moment_weight }) => {
+                Self::Codebook {
+                    words,
+                    chosen,
+                    outside_probability: outside.value(),
+                    moment_weight,
+                }
+            }
+        }
+    }
+}
+
 impl From<RoundCertificate> for RoundFields {
     fn from(certificate: RoundCertificate) -> Self {
-        let Stage { rounds, size, law: Law { bits, flip }, .. } = certificate.stage;
+        let Stage { rounds, size, law, .. } = certificate.stage;
         Self {
             rounds,
             size,
-            bits,
-            flip_probability: flip.value(),
+            law: law.into(),
             epsilon_local: certificate.epsilon_local,
             epsilon_central: certificate.epsilon_central,
             epsilon_central_bound: certificate.epsilon_central_bound,
@@ -101,6 +126,9 @@ pub enum Trust {
     OthersAreIndependent,
     /// The same for when other people arrive, which matters where rounds close by time.
     ArrivalsAreIndependent,
+    /// The words that secret seeds expand to are as good as random ones: needed where only the sum
+    /// of codebook reports is private enough, and for blind words in place of missing reports.
+    WordsAreRandom,
 }
 
 impl Trust {
@@ -134,12 +162,15 @@ impl Trust {
             Self::ArrivalsAreIndependent => {
                 "central only: other people's contexts, rewards and times of arrival depend on this person only through what was released; that a device sent something is not hidden from the network, a relay or the shuffler"
             }
+            Self::WordsAreRandom => {
+                "central only: the words that the secret seed of a report expands to are as good as random ones, which is assumed of the generator (ChaCha20)"
+            }
         }
     }
 }
 
 /// What the guarantees of a mechanism assume.
-fn trust(mechanism: &Mechanism) -> Vec<Trust> {
+fn trust(mechanism: &Mechanism, needs_words: bool) -> Vec<Trust> {
     let mut trust = vec![
         Trust::DeviceIsHonest,
         Trust::ShufflerKeepsReports,
@@ -152,6 +183,9 @@ fn trust(mechanism: &Mechanism) -> Vec<Trust> {
             &[Trust::RoundsCloseByTime, Trust::CapacityIsEnough, Trust::ArrivalsAreIndependent][..]
         }
     });
+    if needs_words {
+        trust.push(Trust::WordsAreRandom);
+    }
     trust
 }
 
@@ -168,9 +202,9 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let mut settings = Vec::new();
     let (mut locals, mut proofs) = (Vec::new(), Vec::new());
     for stage in mechanism.schedule().stages() {
-        let setting = Setting::of_stage(mechanism, stage);
-        let local = local::certify(setting.dimension, setting.bits, setting.keep);
-        let (central, curve) = central::prove(&setting)?;
+        let setting = StageSetting::of_stage(mechanism, stage);
+        let local = setting.of_one_report();
+        let (central, curve) = setting.prove()?;
         rounds.push(RoundCertificate {
             stage: *stage,
             epsilon_local: local.epsilon,
@@ -184,7 +218,12 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
     let local = locals.into_iter().max_by(|a, b| a.epsilon.total_cmp(&b.epsilon));
     let local = local.expect("invariant: a checked schedule has a stage");
     let all_reports = up(local.epsilon * f64::from(k.get()));
+    let has_pads = matches!(mechanism.closes(), Closes::Time { .. })
+        && settings.iter().any(|setting| matches!(setting, StageSetting::Codebook(_)));
+    let mut needs_words = has_pads || proofs.iter().any(|(_, curve)| curve.needs_words());
     let (central, curves) = central::prove_any_of(&settings, proofs);
+    let (same_batch, same_needs_words) = same_batch(&settings, central.epsilon);
+    needs_words |= same_needs_words || curves.iter().any(Curve::needs_words);
     Ok(Certificate {
         mechanism: mechanism.hash(),
         epsilon_local: local.epsilon,
@@ -193,23 +232,27 @@ pub fn certify(mechanism: &Mechanism) -> Result<Certificate, PrivacyError> {
         epsilon_central: central.epsilon,
         epsilon_central_bound: central.bound,
         delta: mechanism.central_delta().get(),
-        epsilon_central_same_batch: same_batch(&settings, central.epsilon),
+        epsilon_central_same_batch: same_batch,
         participations: k.get(),
         honest_fraction: mechanism.honest_fraction().get(),
         rounds,
-        trust: trust(mechanism),
+        trust: trust(mechanism, needs_words),
         curves,
     })
 }
 
 /// The epsilon however a person's k reports are placed, also all in one batch, or the local
-/// guarantee where that is smaller. Not below `central`, which it contains.
-fn same_batch(settings: &[Setting], central: f64) -> f64 {
-    if settings.iter().all(|setting| setting.participations == Participations::ONE) {
-        return central;
+/// guarantee where that is smaller. Not below `central`, which it contains. And whether it needs
+/// that words are as good as random.
+fn same_batch(settings: &[StageSetting], central: f64) -> (f64, bool) {
+    if settings.iter().all(|setting| setting.participations() == Participations::ONE) {
+        return (central, false);
     }
     let local = settings.iter().map(|setting| setting.local().epsilon).fold(0.0, f64::max);
-    Together(settings).epsilon().map_or(local, |epsilon| up(epsilon).min(local).max(central))
+    let together = Together::new(settings);
+    let epsilon = together.epsilon();
+    let epsilon = epsilon.map_or(local, |epsilon| up(epsilon).min(local).max(central));
+    (epsilon, epsilon < local && together.needs_words())
 }
 
 impl Certificate {

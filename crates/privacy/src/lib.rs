@@ -8,6 +8,7 @@ mod bound;
 pub mod central;
 mod certificate;
 pub mod clones;
+pub mod codebook;
 pub mod composition;
 mod error;
 pub mod gaussian;

@@ -15,20 +15,85 @@ pub(crate) struct RenyiBound {
     pub delta: f64,
     /// The share of that delta that is already spent.
     pub spent: f64,
+    /// What the releases have to do with those that this is about.
+    pub ideal: Ideal,
+}
+
+/// How far real releases are from ideal ones that a bound is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ideal {
+    /// Likelihood ratios of real to ideal laws are between e^-x and e^x, this is 2x.
+    pub epsilon: f64,
+    /// And either law is at most so far from such a one, in total variation.
+    pub distance: f64,
+}
+
+impl Ideal {
+    /// Real releases are ideal.
+    pub const NONE: Self = Self { epsilon: 0.0, distance: 0.0 };
+    /// Share of delta that may pay for the distance.
+    const SHARE: f64 = 0.01;
+
+    /// The same for so many releases.
+    pub fn times(self, releases: f64) -> Self {
+        Self { epsilon: releases * self.epsilon, distance: releases * self.distance }
+    }
+
+    /// At least the numbers of both.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            epsilon: self.epsilon.max(other.epsilon),
+            distance: self.distance.max(other.distance),
+        }
+    }
+
+    /// At least the epsilon at `delta` of real releases, from that of ideal ones.
+    pub fn epsilon(self, delta: f64, ideal: impl Fn(f64) -> Option<f64>) -> Option<f64> {
+        if self == Self::NONE {
+            return ideal(delta);
+        }
+        let share = Self::SHARE * delta;
+        let left = (delta - share) * exp(-self.epsilon) * (1.0 - slack::PRODUCT);
+        let epsilon = Upper::of(ideal(left)? + self.epsilon).value();
+        Upper::of(self.distance * (1.0 + exp(epsilon))).is_at_most(share).then_some(epsilon)
+    }
+
+    /// At least the delta at `epsilon` of real releases, from that of ideal ones. The distance
+    /// costs more the larger epsilon is: at most `floor`, and from there on delta stays as it is.
+    pub fn delta(self, epsilon: f64, floor: f64, ideal: impl Fn(f64) -> f64) -> f64 {
+        if self == Self::NONE {
+            return ideal(epsilon);
+        }
+        let most = log((floor / self.distance - 1.0).max(f64::MIN_POSITIVE));
+        let epsilon = epsilon.min(most * (1.0 - slack::PRODUCT));
+        if epsilon < self.epsilon {
+            return 1.0;
+        }
+        let near = exp(self.epsilon) * ideal(epsilon - self.epsilon);
+        (Upper::of(near) + Upper::of(floor)).value()
+    }
 }
 
 impl RenyiBound {
     /// At least the epsilon at its delta.
     pub fn epsilon(self) -> f64 {
-        epsilon_upper(self.divergence, self.order, self.delta * (1.0 - self.spent))
+        let at = |delta: f64| {
+            Some(epsilon_upper(self.divergence, self.order, delta - self.delta * self.spent))
+        };
+        if self.ideal == Ideal::NONE {
+            return epsilon_upper(self.divergence, self.order, self.delta * (1.0 - self.spent));
+        }
+        self.ideal.epsilon(self.delta, at).unwrap_or(f64::INFINITY)
     }
 
     /// At least the delta at `epsilon`: the same formula, solved for delta.
     pub fn delta(self, epsilon: f64) -> f64 {
         let divergence = Upper::of(self.divergence).value() + slack::CANCELLATION;
         let (a, b) = (self.order, self.order - 1.0);
-        let rest = exp(b * (divergence - epsilon + log(b / a)) - log(a));
-        (Upper::of(rest) + Upper::of(self.delta * self.spent)).value()
+        self.ideal.delta(epsilon, self.delta * self.spent, |epsilon| {
+            let rest = exp(b * (divergence - epsilon + log(b / a)) - log(a));
+            (Upper::of(rest) + Upper::of(self.delta * self.spent)).value()
+        })
     }
 }
 

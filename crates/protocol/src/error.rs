@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-use crate::UnitError;
+use crate::{OutsideProbability, UnitError};
 
 /// A rule of `docs/formats.md` that an input violates, with the value and what is allowed.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -31,6 +31,33 @@ pub enum ProtocolError {
         "flip is {0:?}, must be \"numerator/denominator\" in lowest terms, above 0 and below 1, denominator at most 4294967295"
     )]
     Flip(String),
+    /// The fields of a stage are not those of its encoding.
+    #[error("encoding \"{0}\" takes the fields {1}, and none of another encoding")]
+    Encoding(&'static str, &'static str),
+    /// `words` is out of range.
+    #[error("words is {0}, must be from 2 to 256")]
+    Words(u32),
+    /// `chosen` is out of range for the words.
+    #[error("chosen is {0}, must be from 1 to {1}, half of the words")]
+    Chosen(u32, u32),
+    /// `outside` is no fraction in lowest terms strictly between 0 and 1.
+    #[error(
+        "outside is {0:?}, must be \"numerator/denominator\" in lowest terms, above 0 and below 1, denominator at most 4294967295"
+    )]
+    Outside(String),
+    /// `outside` is so large that the chosen words are sent no more often than others.
+    #[error("outside is {outside}, must be below 1 - chosen/words = 1 - {chosen}/{words}")]
+    OutsideTooLarge {
+        /// The fraction.
+        outside: OutsideProbability,
+        /// Words that the statistic picks.
+        chosen: u32,
+        /// All words.
+        words: u32,
+    },
+    /// `moment_weight` is out of range.
+    #[error("moment_weight is {0}, must be from 1 to 255 (in 256ths)")]
+    MomentWeight(u32),
     /// `grace` is out of range.
     #[error("grace is {0}, must be from 0 to 1000, and 0 where batches close by time")]
     Grace(u32),
@@ -60,6 +87,9 @@ pub enum ProtocolError {
     /// `exploration` is out of range.
     #[error("exploration is {0}, must be from 0 to 100")]
     Exploration(f64),
+    /// The paper's widths with another encoding than its own.
+    #[error("confidence mode \"paper\" needs the encoding \"bits\" in every stage")]
+    PaperWidths,
     /// `ridge` is not positive and finite.
     #[error("ridge is {0}, must be from 1e-20 to 1e20")]
     Ridge(f64),
@@ -108,6 +138,17 @@ pub enum ProtocolError {
         /// Largest count allowed.
         bits: u32,
     },
+    /// A word that the codebook does not have.
+    #[error("index of the word is {index}, must be below {words}")]
+    WordIndex {
+        /// Index found.
+        index: u8,
+        /// Words of the codebook.
+        words: u32,
+    },
+    /// A report whose content is not of the encoding that its round has.
+    #[error("the report's content is not of the encoding of round {0}")]
+    Payload(u32),
     /// Padding bits that are not zero.
     #[error("padding bits must be zero")]
     Padding,
@@ -138,15 +179,17 @@ pub enum ProtocolError {
         /// Size of the schedule.
         needed: u32,
     },
-    /// A sum larger than all reports together can make it.
-    #[error("sum of coordinate {coordinate} is {found}, must be from 0 to {limit}")]
+    /// A sum that all reports together cannot make.
+    #[error("sum of coordinate {coordinate} is {found}, must be from {low} to {high}")]
     Range {
         /// Index of the coordinate.
         coordinate: usize,
         /// Sum found.
         found: i64,
-        /// Batch size times bits.
-        limit: i64,
+        /// Batch size times the least that a report adds.
+        low: i64,
+        /// Batch size times the most that a report adds.
+        high: i64,
     },
     /// Not the text form of 32 bytes.
     #[error("{0} must be 64 lower-case hex digits")]

@@ -16,6 +16,7 @@ mod fraction;
 mod hex32;
 mod hex_lower;
 mod identity;
+mod law;
 mod learner;
 mod mechanism;
 mod media;
@@ -29,26 +30,29 @@ mod sums;
 mod task;
 mod units;
 mod wire;
+pub mod words;
 
 pub use bulk::{BULK_LIMIT, BulkAnswer, RefusedReport, push_report, split_reports};
 pub use closes::{Closes, Layout, OpenRound, Window};
 pub use error::ProtocolError;
-pub use fraction::FlipProbability;
+pub use fraction::{FlipProbability, OutsideProbability};
 pub use hex_lower::parse_hex;
 pub use identity::{SealingPublicKey, Task, TaskId, VerificationKey, VerificationKeys};
+pub use law::{BitsLaw, CodebookLaw, Law};
 pub use learner::{Confidence, Learner, LearnerConfig, UpdateRule};
 pub use mechanism::{Mechanism, MechanismConfig, MechanismHash};
 pub use media::{MediaType, SIGNATURE_HEADER};
 pub use model::{Model, ModelParts};
 pub use notice::{KeyState, RoundNotice, SealingKey, TaskNotice};
 pub use problem::{ProblemDocument, ProblemKind};
-pub use report::{Report, ReportId};
-pub use schedule::{Law, Round, Schedule, Stage};
+pub use report::{Payload, Report, ReportId, add_counts};
+pub use schedule::{Round, Schedule, Stage};
 pub use sums::{BatchSums, Release, ReleaseHash};
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
 pub use units::{
     BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations, UnitError,
 };
+pub use words::{CLIP, STEPS, Words};
 
 /// Largest shift of a coordinate's value by rounding the thresholds of its coins, times c
 /// (`docs/formats.md`, Coins). What a device rounds, guarantees and confidence widths account for.

@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Closes, Delta, Dimension, HonestFraction, Law, Layout, OpenRound, Participations,
-    ProtocolError, Round, Schedule, Stage, UnitError, Window,
+    Closes, Delta, Dimension, HonestFraction, Layout, OpenRound, Participations, ProtocolError,
+    Round, Schedule, Stage, UnitError, Window,
     closes::{ClosesBy, LATEST},
     coordinates,
     hex32::hex32,
@@ -267,12 +267,9 @@ impl Mechanism {
         bytes.extend(self.honest_fraction.get().to_be_bytes());
         bytes.extend((self.schedule.stages().len() as u32).to_be_bytes());
         for stage in self.schedule.stages() {
-            let Law { bits, flip } = stage.law;
-            let flip = [flip.numerator(), flip.denominator()];
-            let window = stage.window.unwrap_or(0);
-            let words = [stage.rounds, stage.size, window, Law::ENCODING, bits, flip[0], flip[1]];
-            for word in words {
-                bytes.extend(word.to_be_bytes());
+            let own = [stage.rounds, stage.size, stage.window.unwrap_or(0)];
+            for number in own.into_iter().chain(stage.law.numbers()) {
+                bytes.extend(number.to_be_bytes());
             }
         }
         MechanismHash::of(bytes)

@@ -2,10 +2,12 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mechanism, MechanismHash, ProtocolError, parse_hex};
+use crate::{BitsLaw, CodebookLaw, Law, Mechanism, MechanismHash, ProtocolError, Words, parse_hex};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 29;
+/// Seed and index.
+const WORD: usize = 17;
 
 /// Random name of a report: a retry carries the same one, and it counts once. As text it has 32
 /// lower-case hex digits.
@@ -39,17 +41,62 @@ impl From<ReportId> for String {
     }
 }
 
-/// One device's randomized answer: for each of the D coordinates, how many of its m coins are 1.
+/// What a report says, randomized with the law of its round.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Payload {
+    /// For each of the D coordinates, how many of its m coins are 1.
+    Counts(Vec<u16>),
+    /// A word of the codebook that the seed expands to.
+    Word {
+        /// Secret until the shuffler has counted the report.
+        seed: [u8; 16],
+        /// Which word.
+        index: u8,
+    },
+}
+
+impl From<Vec<u16>> for Payload {
+    fn from(counts: Vec<u16>) -> Self {
+        Self::Counts(counts)
+    }
+}
+
+impl Payload {
+    /// The counts of a report of bits.
+    pub fn counts(&self) -> Option<&[u16]> {
+        match self {
+            Self::Counts(counts) => Some(counts),
+            Self::Word { .. } => None,
+        }
+    }
+
+    /// Adds what the report says to the sums of its batch, one for each of the D coordinates.
+    pub fn add_to(&self, sums: &mut [i64]) {
+        match self {
+            Self::Counts(counts) => add_counts(counts, sums),
+            Self::Word { seed, index } => {
+                Words::new(seed, sums.len() + 1).add(usize::from(*index), sums);
+            }
+        }
+    }
+}
+
+/// Adds the counts of one report of bits to the sums of its batch.
+pub fn add_counts(counts: &[u16], sums: &mut [i64]) {
+    sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum += i64::from(count));
+}
+
+/// One device's randomized answer.
 ///
 /// # Privacy
 /// A report is what adversary (a), on the wire, sees of a person; its length is the same for every
-/// content. It carries no time, address or user name. Printing it for debugging shows no counts.
+/// content. It carries no time, address or user name. Printing it for debugging shows no content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Report {
     mechanism: MechanismHash,
     round: u32,
     id: ReportId,
-    counts: Vec<u16>,
+    payload: Payload,
 }
 
 impl Report {
@@ -58,17 +105,23 @@ impl Report {
         mechanism: &Mechanism,
         round: u32,
         id: ReportId,
-        counts: Vec<u16>,
+        payload: impl Into<Payload>,
     ) -> Result<Self, ProtocolError> {
-        let bits = mechanism.round(round)?.law.bits;
-        let (found, needed) = (counts.len(), mechanism.coordinates());
-        if found != needed {
-            return Err(ProtocolError::Length { what: "counts", found, needed });
+        let payload = payload.into();
+        match (mechanism.round(round)?.law, &payload) {
+            (Law::Bits(BitsLaw { bits, .. }), Payload::Counts(counts)) => {
+                let (found, needed) = (counts.len(), mechanism.coordinates());
+                if found != needed {
+                    return Err(ProtocolError::Length { what: "counts", found, needed });
+                }
+                if let Some(coordinate) = counts.iter().position(|&count| u32::from(count) > bits) {
+                    return Err(ProtocolError::Count { coordinate, bits });
+                }
+            }
+            (Law::Codebook(law), &Payload::Word { index, .. }) => check_index(index, law)?,
+            _ => return Err(ProtocolError::Payload(round)),
         }
-        if let Some(coordinate) = counts.iter().position(|&count| u32::from(count) > bits) {
-            return Err(ProtocolError::Count { coordinate, bits });
-        }
-        Ok(Self { mechanism: mechanism.hash(), round, id, counts })
+        Ok(Self { mechanism: mechanism.hash(), round, id, payload })
     }
 
     /// The mechanism this report was made with.
@@ -86,14 +139,20 @@ impl Report {
         self.id
     }
 
-    /// Ones in each coordinate.
-    pub fn counts(&self) -> &[u16] {
-        &self.counts
+    /// What it says.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
     }
 
-    /// Bytes of every encoded report of a round with `bits` bits per coordinate.
-    pub fn encoded_len(mechanism: &Mechanism, bits: u32) -> usize {
-        HEADER + (mechanism.coordinates() * count_width(bits) as usize).div_ceil(8)
+    /// Bytes of every encoded report of a round with this law.
+    pub fn encoded_len(mechanism: &Mechanism, law: Law) -> usize {
+        HEADER
+            + match law {
+                Law::Bits(BitsLaw { bits, .. }) => {
+                    (mechanism.coordinates() * count_width(bits) as usize).div_ceil(8)
+                }
+                Law::Codebook(_) => WORD,
+            }
     }
 
     /// The bytes on the wire. The report must be of this mechanism.
@@ -101,25 +160,21 @@ impl Report {
         if self.mechanism != mechanism.hash() {
             return Err(ProtocolError::Task);
         }
-        let bits = mechanism.round(self.round)?.law.bits;
-        let mut bytes = Vec::with_capacity(Self::encoded_len(mechanism, bits));
+        let law = mechanism.round(self.round)?.law;
+        let mut bytes = Vec::with_capacity(Self::encoded_len(mechanism, law));
         bytes.push(VERSION);
         bytes.extend_from_slice(mechanism.hash().prefix());
         bytes.extend_from_slice(&self.round.to_be_bytes());
         bytes.extend_from_slice(&self.id.0);
-        let width = count_width(bits);
-        let (mut buffer, mut filled) = (0u32, 0);
-        for &count in &self.counts {
-            buffer |= u32::from(count) << filled;
-            filled += width;
-            while filled >= 8 {
-                bytes.push(buffer as u8);
-                buffer >>= 8;
-                filled -= 8;
+        match (&self.payload, law) {
+            (Payload::Counts(counts), Law::Bits(BitsLaw { bits, .. })) => {
+                pack(counts, bits, &mut bytes);
             }
-        }
-        if filled > 0 {
-            bytes.push(buffer as u8);
+            (Payload::Word { seed, index }, _) => {
+                bytes.extend_from_slice(seed);
+                bytes.push(*index);
+            }
+            _ => return Err(ProtocolError::Payload(self.round)),
         }
         Ok(bytes)
     }
@@ -137,8 +192,8 @@ impl Report {
             return Err(ProtocolError::Task);
         }
         let round = u32::from_be_bytes([header[9], header[10], header[11], header[12]]);
-        let bits = mechanism.round(round)?.law.bits;
-        let needed = Self::encoded_len(mechanism, bits);
+        let law = mechanism.round(round)?.law;
+        let needed = Self::encoded_len(mechanism, law);
         if found < needed {
             return Err(ProtocolError::Short { found, needed });
         }
@@ -147,9 +202,28 @@ impl Report {
         }
         let mut id = [0; 16];
         id.copy_from_slice(&header[13..]);
-        let counts = unpack(payload, mechanism.coordinates(), bits)?;
-        Ok(Self { mechanism: mechanism.hash(), round, id: ReportId(id), counts })
+        let payload = match law {
+            Law::Bits(BitsLaw { bits, .. }) => {
+                Payload::Counts(unpack(payload, mechanism.coordinates(), bits)?)
+            }
+            Law::Codebook(law) => {
+                let mut seed = [0; 16];
+                seed.copy_from_slice(&payload[..16]);
+                let index = payload[16];
+                check_index(index, law)?;
+                Payload::Word { seed, index }
+            }
+        };
+        Ok(Self { mechanism: mechanism.hash(), round, id: ReportId(id), payload })
     }
+}
+
+/// Whether a codebook has this word.
+fn check_index(index: u8, law: CodebookLaw) -> Result<(), ProtocolError> {
+    if u32::from(index) < law.words {
+        return Ok(());
+    }
+    Err(ProtocolError::WordIndex { index, words: law.words })
 }
 
 impl fmt::Debug for Report {
@@ -161,6 +235,23 @@ impl fmt::Debug for Report {
 /// ceil(log2(bits + 1)): how many bits a count in 0..=bits takes.
 const fn count_width(bits: u32) -> u32 {
     u32::BITS - bits.leading_zeros()
+}
+
+fn pack(counts: &[u16], bits: u32, bytes: &mut Vec<u8>) {
+    let width = count_width(bits);
+    let (mut buffer, mut filled) = (0u32, 0);
+    for &count in counts {
+        buffer |= u32::from(count) << filled;
+        filled += width;
+        while filled >= 8 {
+            bytes.push(buffer as u8);
+            buffer >>= 8;
+            filled -= 8;
+        }
+    }
+    if filled > 0 {
+        bytes.push(buffer as u8);
+    }
 }
 
 fn unpack(payload: &[u8], coordinates: usize, bits: u32) -> Result<Vec<u16>, ProtocolError> {

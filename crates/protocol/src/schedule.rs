@@ -1,39 +1,17 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Bits, Dimension, FlipProbability, ProtocolError, Window, wire};
+use crate::{
+    Dimension, FlipProbability, Law, OutsideProbability, ProtocolError, Window,
+    law::{Encoding, LawFields},
+    wire,
+};
 
-const MAX_COINS: u64 = 1 << 24;
 const MAX_STAGES: usize = 10_000;
 const HAS_STAGE: &str = "invariant: a schedule has at least one stage";
 
-/// How reports are randomized.
-///
-/// # Privacy
-/// A late report counts in another round only if that round has the same law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Law {
-    /// Bits per coordinate (m).
-    pub bits: u32,
-    /// Flip parameter (p).
-    pub flip: FlipProbability,
-}
-
-/// The kind of a law on the wire. It leaves room for other encodings of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Encoding {
-    /// Randomized bits, [`Law`].
-    Bits,
-}
-
-impl Law {
-    /// The number of the encoding in the mechanism's hash.
-    pub(crate) const ENCODING: u32 = 1;
-}
-
 /// A run of equal batches. On the wire its law's fields stand beside its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "StageFields", into = "StageFields")]
+#[serde(try_from = "StageFields", into = "StageFields")]
 pub struct Stage {
     /// Batches in this stage.
     pub rounds: u32,
@@ -47,7 +25,7 @@ pub struct Stage {
 
 /// One batch. On the wire its law's fields stand beside its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RoundFields", into = "RoundFields")]
+#[serde(try_from = "RoundFields", into = "RoundFields")]
 pub struct Round {
     /// Number of the round, from 1.
     pub number: u32,
@@ -59,57 +37,54 @@ pub struct Round {
     pub law: Law,
 }
 
-/// A [`Stage`] as it is written. Serde cannot both flatten a law and refuse unknown fields.
-#[derive(Serialize, Deserialize)]
-#[serde(rename = "Stage", deny_unknown_fields)]
-struct StageFields {
-    rounds: u32,
-    size: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
-    window: Option<u32>,
-    encoding: Encoding,
-    bits: u32,
-    flip: FlipProbability,
-}
+/// A struct that is written with the fields of its law beside its own. Serde cannot both flatten a
+/// law and refuse unknown fields, so every field of every law is listed, and those of other laws
+/// must be left out.
+macro_rules! beside_law {
+    ($fields:ident, $name:literal, $whole:ident { $($own:ident),+ }) => {
+        #[derive(Serialize, Deserialize)]
+        #[serde(rename = $name, deny_unknown_fields)]
+        struct $fields {
+            $($own: u32,)+
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            window: Option<u32>,
+            encoding: Encoding,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            bits: Option<u32>,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            flip: Option<FlipProbability>,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            words: Option<u32>,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            chosen: Option<u32>,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            outside: Option<OutsideProbability>,
+            #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+            moment_weight: Option<u32>,
+        }
 
-impl From<StageFields> for Stage {
-    fn from(fields: StageFields) -> Self {
-        let StageFields { rounds, size, window, encoding: Encoding::Bits, bits, flip } = fields;
-        Self { rounds, size, window, law: Law { bits, flip } }
-    }
-}
+        impl TryFrom<$fields> for $whole {
+            type Error = ProtocolError;
+            fn try_from(fields: $fields) -> Result<Self, ProtocolError> {
+                let $fields {
+                    $($own,)+ window, encoding, bits, flip, words, chosen, outside, moment_weight
+                } = fields;
+                let fields = LawFields { bits, flip, words, chosen, outside, moment_weight };
+                Ok(Self { $($own,)+ window, law: fields.law(encoding)? })
+            }
+        }
 
-impl From<Stage> for StageFields {
-    fn from(Stage { rounds, size, window, law: Law { bits, flip } }: Stage) -> Self {
-        Self { rounds, size, window, encoding: Encoding::Bits, bits, flip }
-    }
+        impl From<$whole> for $fields {
+            fn from($whole { $($own,)+ window, law }: $whole) -> Self {
+                let (encoding, fields) = LawFields::of(law);
+                let LawFields { bits, flip, words, chosen, outside, moment_weight } = fields;
+                Self { $($own,)+ window, encoding, bits, flip, words, chosen, outside, moment_weight }
+            }
+        }
+    };
 }
-
-/// A [`Round`] as it is written.
-#[derive(Serialize, Deserialize)]
-#[serde(rename = "Round", deny_unknown_fields)]
-struct RoundFields {
-    number: u32,
-    size: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
-    window: Option<u32>,
-    encoding: Encoding,
-    bits: u32,
-    flip: FlipProbability,
-}
-
-impl From<RoundFields> for Round {
-    fn from(fields: RoundFields) -> Self {
-        let RoundFields { number, size, window, encoding: Encoding::Bits, bits, flip } = fields;
-        Self { number, size, window, law: Law { bits, flip } }
-    }
-}
-
-impl From<Round> for RoundFields {
-    fn from(Round { number, size, window, law: Law { bits, flip } }: Round) -> Self {
-        Self { number, size, window, encoding: Encoding::Bits, bits, flip }
-    }
-}
+beside_law!(StageFields, "Stage", Stage { rounds, size });
+beside_law!(RoundFields, "Round", Round { number, size });
 
 /// The public plan of all batches: one stage for the paper's fixed batches, several for growing
 /// ones.
@@ -133,11 +108,7 @@ impl Schedule {
             return Err(ProtocolError::Schedule("must have from 1 to 10000 stages"));
         }
         for stage in &stages {
-            let bits = stage.law.bits;
-            let coins = dimension.coordinates() as u64 * u64::from(bits);
-            if Bits::new(bits).is_err() || coins > MAX_COINS {
-                return Err(ProtocolError::Bits(bits, dimension.get()));
-            }
+            stage.law.check(dimension)?;
             if stage.size == 0 {
                 return Err(ProtocolError::Size(0, 1));
             }
@@ -232,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_round_knows_its_stage() {
-        let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
+        let law = Law::bits(1, FlipProbability::new(1, 2).unwrap());
         let stage = |rounds, size| Stage { rounds, size, window: None, law };
         let schedule = Schedule::new(
             vec![stage(2, 10), stage(1, 20), stage(3, 40)],
@@ -247,7 +218,7 @@ mod tests {
 
     #[test]
     fn windows_follow_each_other_without_gap() {
-        let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
+        let law = Law::bits(1, FlipProbability::new(1, 2).unwrap());
         let stage = |rounds, window| Stage { rounds, size: 10, window: Some(window), law };
         let stages = vec![stage(2, 100), stage(1, 50), stage(3, 1000)];
         let schedule = Schedule::new(stages, Dimension::new(2).unwrap()).unwrap();

@@ -116,10 +116,12 @@ impl BatchSums {
         if found != needed {
             return Err(ProtocolError::Length { what: "sums", found, needed });
         }
-        let limit = i64::from(round.size) * i64::from(round.law.bits);
-        match self.sums.iter().position(|sum| !(0..=limit).contains(sum)) {
+        let (low, high) = round.law.range();
+        let (low, high) = (i64::from(round.size) * low, i64::from(round.size) * high);
+        match self.sums.iter().position(|sum| !(low..=high).contains(sum)) {
             Some(coordinate) => {
-                Err(ProtocolError::Range { coordinate, found: self.sums[coordinate], limit })
+                let found = self.sums[coordinate];
+                Err(ProtocolError::Range { coordinate, found, low, high })
             }
             None => Ok(()),
         }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Learner, Mechanism, ProtocolError};
+use crate::{Confidence, Learner, Mechanism, ProtocolError};
 
 /// How a device picks its action from a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -124,6 +124,10 @@ impl TaskConfig {
         let smallest = mechanism.schedule().smallest_batch();
         if smallest < policy.smallest_batch() {
             return Err(ProtocolError::Size(smallest, policy.smallest_batch()));
+        }
+        let paper = matches!(learner.config().confidence, Confidence::Paper { .. });
+        if paper && mechanism.schedule().stages().iter().any(|s| s.law.as_bits().is_none()) {
+            return Err(ProtocolError::PaperWidths);
         }
         Ok(Self { mechanism, learner, policy })
     }

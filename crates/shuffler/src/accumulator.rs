@@ -1,6 +1,6 @@
 /// The sums of an unfinished batch: what single reports and the simulator's bulk path add to.
 pub struct Accumulator {
-    sums: Vec<u64>,
+    sums: Vec<i64>,
     count: u32,
     capacity: u32,
 }
@@ -13,13 +13,13 @@ impl Accumulator {
 
     /// Adds the sums of several reports at once, which must be as many sums and leave the batch
     /// unfinished.
-    pub(crate) fn add_sums(&mut self, sums: &[u64], count: u32) {
+    pub(crate) fn add_sums(&mut self, sums: &[i64], count: u32) {
         self.sums.iter_mut().zip(sums).for_each(|(sum, added)| *sum += added);
         self.count += count;
     }
 
     /// The sums so far, for the shuffler's own store.
-    pub(crate) fn partial(&self) -> &[u64] {
+    pub(crate) fn partial(&self) -> &[i64] {
         &self.sums
     }
 
@@ -38,29 +38,27 @@ impl Accumulator {
         self.count >= self.capacity
     }
 
-    /// Adds one report's counts, which must be as many as the sums. A full batch takes no more:
+    /// Counts one report: `report` adds what it says to the sums. A full batch takes no more:
     /// nothing changes then.
-    pub fn add(&mut self, counts: &[u16]) {
-        if !self.is_full() && counts.len() == self.sums.len() {
-            for (sum, &count) in self.sums.iter_mut().zip(counts) {
-                *sum += u64::from(count);
-            }
+    pub fn add(&mut self, report: impl FnOnce(&mut [i64])) {
+        if !self.is_full() {
+            report(&mut self.sums);
             self.count += 1;
         }
     }
 
-    /// Adds ones of reports that are counted already, whose other coins were tossed together. For
-    /// the simulator.
+    /// Adds what reports that are counted already say, where it is drawn for all of them together.
+    /// For the simulator.
     #[cfg(feature = "simulation")]
-    pub fn add_coins(&mut self, ones: &[u64]) {
-        self.add_sums(ones, 0);
+    pub fn add_drawn(&mut self, sums: &[i64]) {
+        self.add_sums(sums, 0);
     }
 
     /// The sums, once the batch is full. An unfinished batch gives nothing: it can only be dropped.
     ///
     /// # Privacy
     /// The one way sums leave, and it consumes them.
-    pub fn into_sums(self) -> Option<Vec<u64>> {
+    pub fn into_sums(self) -> Option<Vec<i64>> {
         self.is_full().then_some(self.sums)
     }
 }
@@ -72,15 +70,14 @@ mod tests {
     #[test]
     fn an_unfinished_batch_gives_nothing_and_a_full_one_takes_nothing() {
         let mut batch = Accumulator::new(2, 2);
-        batch.add(&[1, 0]);
-        batch.add(&[1, 1, 1]);
-        assert_eq!(batch.count(), 1, "another length does not count");
+        batch.add(|sums| sums[0] += 1);
+        assert_eq!(batch.count(), 1);
         assert_eq!(batch.into_sums(), None);
 
         let mut batch = Accumulator::new(2, 2);
-        for counts in [[1, 0], [1, 3], [9, 9]] {
-            batch.add(&counts);
+        for values in [[1, 0], [-2, 3], [9, 9]] {
+            batch.add(|sums| sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value));
         }
-        assert_eq!(batch.into_sums(), Some(vec![2, 3]));
+        assert_eq!(batch.into_sums(), Some(vec![-1, 3]));
     }
 }

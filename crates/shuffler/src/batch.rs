@@ -63,9 +63,9 @@ pub enum Refusal {
         /// Current round.
         current: u32,
     },
-    /// Late, and made with another number of bits or flip probability than the current round's.
+    /// Late, and made with another law than the current round's.
     #[error(
-        "report is for round {round}, whose bits or flip probability are not those of the current round {current}"
+        "report is for round {round}, whose reports are randomized differently than those of the current round {current}"
     )]
     OtherLaw {
         /// Round of the report.
@@ -169,7 +169,7 @@ impl Batch {
         if by_time && sums.is_full() {
             return Outcome::Surplus;
         }
-        sums.add(report.counts());
+        sums.add(|sums| report.payload().add_to(sums));
         self.ids.insert(report.id(), report.round());
         if sums.is_full() && !by_time {
             return Outcome::Released(self.release());
@@ -178,20 +178,21 @@ impl Batch {
     }
 
     /// Closes the current batch and begins the next round. `pads` are the sums of
-    /// [`Batch::missing`] reports of the zero vector, made with the round's law. After an error
+    /// [`Batch::missing`] reports that say nothing, made with the round's law. After an error
     /// nothing has changed.
     ///
     /// # Privacy
-    /// The release is the sum of exactly the scheduled number of reports. Pads must have the law of
-    /// a device's own report of x = 0 and r = 0; fair coins are not that for m > 1.
-    pub fn close(&mut self, pads: &[u64]) -> Result<BatchSums, CloseError> {
+    /// The release is the sum of exactly the scheduled number of reports. Pads must have the law
+    /// that the round's encoding states for them; fair coins are not that for m > 1.
+    pub fn close(&mut self, pads: &[i64]) -> Result<BatchSums, CloseError> {
         if !closes_by_time(&self.mechanism) {
             return Err(CloseError::Count);
         }
         let missing = self.missing();
         let Some((round, sums)) = &mut self.current else { return Err(CloseError::Finished) };
-        let largest = u64::from(missing) * u64::from(round.law.bits);
-        if pads.len() != sums.partial().len() || pads.iter().any(|&pad| pad > largest) {
+        let (low, high) = round.law.range();
+        let range = i64::from(missing) * low..=i64::from(missing) * high;
+        if pads.len() != sums.partial().len() || pads.iter().any(|pad| !range.contains(pad)) {
             return Err(CloseError::Pads(missing));
         }
         sums.add_sums(pads, missing);
@@ -224,8 +225,6 @@ impl Batch {
             self.ids = HashMap::new();
         }
         let sums = sums.into_sums().expect("invariant: the batch is full");
-        // Below 2^32 reports of counts below 2^12.
-        let sums = sums.into_iter().map(|sum| sum as i64).collect();
         let sums = BatchSums::new(&self.mechanism, round.number, sums);
         sums.expect("invariant: counted reports are valid, so their sums are")
     }

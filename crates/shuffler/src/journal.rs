@@ -1,7 +1,7 @@
 //! A batch as a log: what to append after a group of reports, and how the batch comes back from the
 //! entries.
 
-use incrowd_protocol::{Closes, Mechanism, Round};
+use incrowd_protocol::{Closes, Law, Mechanism, Round};
 
 use crate::{Accumulator, Batch, Entry, IdsEntry, Kind, PartialSums, ResumeError};
 
@@ -11,7 +11,7 @@ use crate::{Accumulator, Batch, Entry, IdsEntry, Kind, PartialSums, ResumeError}
 pub struct Written {
     round: u32,
     count: u32,
-    sums: Vec<u64>,
+    sums: Vec<i64>,
 }
 
 impl Written {
@@ -34,8 +34,13 @@ impl Batch {
 
     /// The whole unfinished batch, without its ids.
     pub fn snapshot(&self) -> Entry {
-        let sums = self.current.as_ref().map_or(&[][..], |(_, sums)| sums.partial());
-        let bytes = PartialSums::write(0, self.count(), sums.iter().copied());
+        let bytes = match &self.current {
+            Some((round, sums)) => {
+                let above = above(round.law, self.count(), sums.partial().iter().copied());
+                PartialSums::write(0, self.count(), above)
+            }
+            None => PartialSums::write(0, 0, [].into_iter()),
+        };
         Entry { round: self.next_round(), kind: Kind::Snapshot, bytes }
     }
 
@@ -47,7 +52,8 @@ impl Batch {
             return None;
         }
         let added = sums.partial().iter().zip(&written.sums).map(|(now, then)| now - then);
-        let bytes = PartialSums::write(written.count, sums.count() - written.count, added);
+        let count = sums.count() - written.count;
+        let bytes = PartialSums::write(written.count, count, above(round.law, count, added));
         Some(Entry { round: round.number, kind: Kind::Delta, bytes })
     }
 
@@ -95,7 +101,7 @@ impl Batch {
         };
         let mut sums = Accumulator::new(self.mechanism.coordinates(), round.size);
         fits(&self.mechanism, &round, &sums, whole)?;
-        sums.add_sums(&whole.sums, whole.count);
+        sums.add_sums(&signed(round.law, whole), whole.count);
         self.current = Some((round, sums));
         Ok(())
     }
@@ -104,12 +110,28 @@ impl Batch {
         match &mut self.current {
             Some((round, sums)) if round.number == number => {
                 fits(&self.mechanism, round, sums, added)?;
-                sums.add_sums(&added.sums, added.count);
+                sums.add_sums(&signed(round.law, added), added.count);
                 Ok(())
             }
             _ => Err(ResumeError("a delta of another round")),
         }
     }
+}
+
+/// Sums of `count` reports as they are written: above the least that so many reports add up to.
+fn above(
+    law: Law,
+    count: u32,
+    sums: impl ExactSizeIterator<Item = i64> + Clone,
+) -> impl ExactSizeIterator<Item = u64> + Clone {
+    let least = i64::from(count) * law.range().0;
+    sums.map(move |sum| sum.wrapping_sub(least) as u64)
+}
+
+/// The sums that were written so.
+fn signed(law: Law, written: &PartialSums) -> Vec<i64> {
+    let least = i64::from(written.count) * law.range().0;
+    written.sums.iter().map(|&sum| sum as i64 + least).collect()
 }
 
 /// Whether these sums can follow those of a batch and leave it open: where the last report closes
@@ -134,7 +156,8 @@ fn fits(
     if added.sums.len() != sums.partial().len() {
         return Err(ResumeError("wrong number of sums"));
     }
-    let limit = u64::from(added.count) * u64::from(round.law.bits);
+    let (low, high) = round.law.range();
+    let limit = u64::from(added.count) * high.abs_diff(low);
     if added.sums.iter().any(|&sum| sum > limit) {
         return Err(ResumeError("a sum above what its reports can make"));
     }

@@ -43,7 +43,8 @@ pub struct Entry {
 #[error("the stored batch is not one of this task: {0}")]
 pub struct ResumeError(pub(crate) &'static str);
 
-/// Sums over `count` reports that follow `before` others of the same batch. It cannot be printed.
+/// Sums over `count` reports that follow `before` others of the same batch, above the least that
+/// so many reports add up to: none is negative. It cannot be printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PartialSums {
     pub(crate) before: u32,

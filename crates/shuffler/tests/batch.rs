@@ -13,7 +13,7 @@ use proptest::prelude::*;
 fn mechanism(grace: u32, stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
     let flip = FlipProbability::new(1, 2).unwrap();
     let stage =
-        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law { bits, flip } };
+        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law::bits(bits, flip) };
     let config = MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
@@ -221,7 +221,7 @@ proptest! {
             let config = MechanismConfig {
                 dimension: 6, // 27 coordinates
                 context_bound: 1.0,
-                schedule: vec![Stage { rounds: 8, size: 4, window: None, law: Law { bits: 1, flip } }],
+                schedule: vec![Stage { rounds: 8, size: 4, window: None, law: Law::bits(1, flip) }],
                 layout: Layout::Shared,
                 closes: Closes::Count { grace },
                 central_delta: 1e-6,

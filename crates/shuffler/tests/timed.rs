@@ -12,8 +12,12 @@ use proptest::prelude::*;
 /// Stages of (rounds, size, bits).
 fn mechanism(stages: &[(u32, u32, u32)]) -> Arc<Mechanism> {
     let flip = FlipProbability::new(1, 2).unwrap();
-    let stage =
-        |&(rounds, size, bits)| Stage { rounds, size, window: Some(10), law: Law { bits, flip } };
+    let stage = |&(rounds, size, bits)| Stage {
+        rounds,
+        size,
+        window: Some(10),
+        law: Law::bits(bits, flip),
+    };
     let config = MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
@@ -32,8 +36,8 @@ fn report(mechanism: &Mechanism, round: u32, id: u8) -> Report {
 }
 
 /// Pads that can be told from [`report`]: (0, 1) each.
-fn pads(batch: &Batch) -> [u64; 2] {
-    [0, u64::from(batch.missing())]
+fn pads(batch: &Batch) -> [i64; 2] {
+    [0, i64::from(batch.missing())]
 }
 
 fn close(batch: &mut Batch) -> Vec<i64> {
@@ -77,7 +81,7 @@ fn pads_that_cannot_be_those_of_the_missing_reports_change_nothing() {
     let mechanism = mechanism(&[(2, 3, 2)]);
     let mut batch = Batch::new(mechanism.clone());
     assert_eq!(batch.accept(&report(&mechanism, 1, 1)), Outcome::Counted);
-    for bad in [&[0, 5][..], &[0], &[0, 0, 0], &[u64::MAX, 0]] {
+    for bad in [&[0, 5][..], &[0], &[0, 0, 0], &[i64::MAX, 0]] {
         assert_eq!(batch.close(bad), Err(CloseError::Pads(2)), "{bad:?}");
     }
     assert_eq!((batch.next_round(), batch.count()), (1, 1));

@@ -106,7 +106,7 @@ impl DemoConfig {
             dimension: self.dimension,
             context_bound: 1.0,
             layout: Layout::Shared,
-            schedule: vec![Stage { rounds, size, window, law: Law { bits: self.bits, flip } }],
+            schedule: vec![Stage { rounds, size, window, law: Law::bits(self.bits, flip) }],
             closes,
             central_delta: 1e-6,
             participations: 1,

@@ -27,8 +27,8 @@ pub use environment::{
 #[cfg(feature = "simulation")]
 pub use seeded::{
     Aggregator, BinomialAggregator, Bulk, Devices, Factorized, GaussianAggregator, GaussianNoise,
-    Guarantee, LinUcb, Oracle, Path, PrefixNoise, PrefixServer, Random, Release, Rounds, Sblb,
-    Tree, Trusted, TrustedServer, Untrusted,
+    Guarantee, LinUcb, Oracle, Path, PrefixNoise, PrefixServer, PrivUnitAggregator, Random,
+    Release, Rounds, Sblb, Tree, Trusted, TrustedServer, Untrusted,
 };
 pub use simulation::{Simulation, SimulationError, Summary};
 pub use visits::{Arrivals, ArrivalsConfig, Clock, DropCoins, DropConfig, Drops};

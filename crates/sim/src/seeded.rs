@@ -7,6 +7,7 @@
 
 mod aggregator;
 mod bulk;
+mod directed;
 mod factorized;
 mod guarantee;
 mod linucb;
@@ -16,8 +17,11 @@ mod sblb;
 mod tree;
 mod trusted;
 mod untrusted;
+mod words;
 
-pub use aggregator::{Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, Release};
+pub use aggregator::{
+    Aggregator, BinomialAggregator, GaussianAggregator, GaussianNoise, PrivUnitAggregator, Release,
+};
 pub use bulk::Bulk;
 pub use factorized::Factorized;
 pub use guarantee::Guarantee;
@@ -32,11 +36,17 @@ pub use untrusted::Untrusted;
 use incrowd_device::Chooser;
 use incrowd_protocol::{Model, Selection};
 use rand_chacha::ChaCha8Rng;
+use rand_core::Rng;
 
 use crate::{
     Algorithm, Choice, Progress, SimulationError,
     environment::draw::{index, stream},
 };
+
+/// Uniform on [0, 1).
+fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
 
 /// The device's side of a baseline: the same choice as in the product.
 pub(crate) struct Player {

@@ -18,12 +18,7 @@ fn task(confidence: Confidence, update: UpdateRule) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension: 3,
         context_bound: 2.0,
-        schedule: vec![Stage {
-            rounds: 6,
-            size: SIZE,
-            window: None,
-            law: Law { bits: BITS, flip },
-        }],
+        schedule: vec![Stage { rounds: 6, size: SIZE, window: None, law: Law::bits(BITS, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,

@@ -156,8 +156,25 @@ fn bad_input_is_exit_code_2_names_the_rule_and_certifies_nothing() {
         ),
         ("--dimension 5 --bits 0 --keep 0.5 --batch-size 9", "bits is 0, must be from 1 to 4095"),
         ("--dimension 5 --keep 0.5", "--batch-size or --schedule is missing"),
-        ("--dimension 5 --batch-size 9", "--keep or --flip is missing"),
+        ("--dimension 5 --batch-size 9", "--keep, --flip or --words is missing"),
         ("--keep 0.5 --batch-size 9", "--dimension is missing"),
+        (
+            "--dimension 5 --words 300 --chosen 4 --outside 0.2 --batch-size 9",
+            "words is 300, must be from 2 to 256",
+        ),
+        (
+            "--dimension 5 --words 64 --chosen 33 --outside 0.2 --batch-size 9",
+            "chosen is 33, must be from 1 to 32",
+        ),
+        (
+            "--dimension 5 --words 64 --chosen 4 --outside 0.95 --batch-size 9",
+            "must be below 1 - chosen/words",
+        ),
+        (
+            "--dimension 5 --words 64 --chosen 4 --outside 1 --batch-size 9",
+            "outside is 1, must be above 0",
+        ),
+        ("--dimension 5 --words 64 --batch-size 9", "--chosen"),
         ("--dimension 5 --schedule 3x4", "must be rounds x size x bits x keep"),
         (
             "--dimension 5 --keep 0.5 --batch-size 9 --bound magic",
@@ -214,4 +231,27 @@ fn only_proved_central_bounds_have_a_name() {
         let paper = row["bound"].as_str().unwrap() == "paper-proposition3";
         assert_eq!(row["certificate"], !paper, "{row}");
     }
+}
+
+/// The local epsilon is ln(0.8 * 240/(0.2 * 16)) = ln 60, and every bound is named.
+#[test]
+fn words_of_a_codebook() {
+    let arguments = "certify --output json --all --dimension 5 --words 256 --chosen 16 \
+                     --outside 0.2 --batch-size 3000";
+    let output = incrowd(&arguments.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let local = value["epsilon_local"].as_f64().unwrap();
+    assert!((local - 60f64.ln()).abs() < 1e-6, "{local}");
+    assert_eq!(value["epsilon_local_bound"], "codebook-ratio");
+    assert_eq!(value["rounds"][0]["encoding"], "codebook");
+    assert!(value["trust"].as_array().unwrap().contains(&"words-are-random".into()));
+    let of = |name: &str| {
+        let rows = value["alternatives"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["bound"] == name).unwrap();
+        row["epsilon"].as_f64().unwrap()
+    };
+    let (sum, blanket) = (of("codebook-sum"), of("codebook-blanket"));
+    assert!(sum < blanket && blanket < local, "{sum} {blanket} {local}");
+    assert!((value["epsilon_central"].as_f64().unwrap() - sum).abs() < 1e-12);
 }

@@ -38,15 +38,18 @@ fn the_contract() {
     assert!(number(&value, "epsilon_central") <= 1.0);
     assert!(number(&value, "epsilon_local") <= 8.0, "the default cap");
     assert!(number(&value, "predicted_regret") < 0.1 * number(&value, "random_regret"));
-    assert_eq!(value["report_bytes"], 32);
+    assert_eq!(value["report_bytes"], 46, "a header, a seed and a byte");
     let schedule = value["schedule"].as_array().unwrap();
     let total: u64 = schedule
         .iter()
         .map(|stage| stage["rounds"].as_u64().unwrap() * stage["size"].as_u64().unwrap())
         .sum();
     assert_eq!(total, 100_000);
-    assert_eq!(value["bits"], schedule[0]["bits"]);
-    assert_eq!(value["flip_probability"], schedule[0]["flip_probability"]);
+    assert_eq!(value["law"]["encoding"], "codebook", "words under the default cap");
+    assert_eq!(schedule[0]["encoding"], "codebook");
+    let bits = json("--dimension 5 --horizon 100000 --central-epsilon 1 --encoding bits");
+    assert_eq!((&bits["law"]["encoding"], &bits["report_bytes"]), (&"bits".into(), &32.into()));
+    assert!(number(&value, "predicted_regret") < 0.6 * number(&bits, "predicted_regret"));
     for alternative in value["alternatives"].as_array().unwrap() {
         assert_eq!(alternative["certified"], false);
         assert!(number(alternative, "predicted_regret") > 0.0);
@@ -72,11 +75,11 @@ fn a_whole_text_by_count() {
     let expected = "\
 Plan for 100000 people, 5 features
 
-  rounds    reports  bits  flip probability  local epsilon  central epsilon
-     250        400     1          0.193690         8.0000           0.8373
+  rounds    reports  local epsilon  central epsilon  a report has
+     250        400         3.8450           0.9964  5 of 64 words, outside 0.201513
 
-bytes in a report               32
-predicted regret              2677  (7.3% of random choices; a rank, not a promise)
+bytes in a report               46
+predicted regret              1598  (4.4% of random choices; a rank, not a promise)
   random choices             36488
 days to fill a batch         0.040  (the largest: 0.040)
 reports too late              4.6%  (at most)
@@ -118,8 +121,8 @@ fn a_whole_text_by_time() {
 Plan for 100000 people in 10 d, 5 features
 Round 1 opens Friday 15 January 2027, 08:00:00 UTC
 
-  rounds        window  expected  capacity  bits  flip probability  local epsilon  central epsilon
-     122    1 h 58 min       820      1857   255          0.714384       588.9538           0.9999
+  rounds        window  expected  capacity  local epsilon  central epsilon  a report has
+     122    1 h 58 min       820      1857       588.9538           0.9999  255 bits, flip 0.714384
 
 bytes in a report               49
 predicted regret               577  (1.6% of random choices; a rank, not a promise)
@@ -130,15 +133,15 @@ under way, lost              0.14%  (at most, when their round closes)
 decision to model       at most 2 h 58 min
 
 The price of each choice (searched, not certified)
-                                    batches  bits      local  central    regret    random
-  central epsilon 0.5                  3060   127   280.4139   0.5000       984     36488
-  central epsilon 2                     954   511  1132.4190   2.0000       349     36488
-  half the people                      1458   255   523.3475   1.0000       534     18244
-  twice the people                     1857   255   588.9538   1.0000       616     72976
-  growing batches               1137..91887   511  4772.0549   1.0000       462     36488
-  equal windows twice as long          3585   255   808.5066   1.0000       748     36488
-  no room for peaks (peak 1)            975   255   429.4547   1.0000       577     36488
-  1 bit per coordinate                 3060     1    12.7107   1.0000      3793     36488
+                                    batches  a report has         local  central    regret    random
+  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       984     36488
+  central epsilon 2                     954  511 bits         1132.4190   2.0000       349     36488
+  half the people                      1458  255 bits          523.3475   1.0000       534     18244
+  twice the people                     1857  255 bits          588.9538   1.0000       616     72976
+  growing batches               1137..91887  511 bits         4772.0549   1.0000       462     36488
+  equal windows twice as long          3585  255 bits          808.5066   1.0000       748     36488
+  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       577     36488
+  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      3793     36488
 
 Notes
   - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches

@@ -342,7 +342,7 @@ async fn moment(default: f64, reward: Option<f64>) -> u16 {
     pass(DELAY).await;
     pass_until("delivery", || client.status().reports_sent == 1).await;
     let world = server.world();
-    Report::decode(&world.opened[0], world.task.mechanism()).unwrap().counts()[0]
+    Report::decode(&world.opened[0], world.task.mechanism()).unwrap().payload().counts().unwrap()[0]
 }
 
 /// False alarms: two reports, each with probability 2^-31, together less than 1e-9.

@@ -3,7 +3,7 @@
 use std::iter;
 
 use crate::tape::Tape;
-use incrowd_device::Randomizer;
+use incrowd_device::BitsRandomizer;
 use incrowd_protocol::{Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Stage};
 use proptest::prelude::*;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
@@ -26,7 +26,7 @@ fn mechanism(bits: u32, flip: (u32, u32)) -> Mechanism {
     MechanismConfig {
         dimension: 1,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law { bits, flip } }],
+        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law::bits(bits, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
@@ -93,9 +93,10 @@ fn every_threshold_is_the_stated_one_for_any_number_of_bits() {
         for flip in flips.map(|i| FLIPS[i]) {
             let mechanism = mechanism(bits, flip);
             let round = mechanism.round(1).unwrap();
-            let mut randomizer = Randomizer::new(&mechanism);
+            let mut randomizer = BitsRandomizer::new(&mechanism);
             for x in edges(bits) {
-                let (found, problem) = randomizer.thresholds(&round, &[x], 1.0);
+                let (found, problem) =
+                    randomizer.thresholds(round.law.as_bits().unwrap(), &[x], 1.0);
                 assert_eq!(problem, None);
                 assert_eq!(found, both(x, 1.0, bits, flip), "m={bits} p={flip:?} x={x:e}");
             }
@@ -116,8 +117,8 @@ proptest! {
         let mechanism = mechanism(bits, FLIPS[flip]);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut same = rng.clone();
-        let mut randomizer = Randomizer::new(&mechanism);
-        let (counts, _) = randomizer.randomize(&mechanism.round(1).unwrap(), &[x], r, &mut rng);
+        let mut randomizer = BitsRandomizer::new(&mechanism);
+        let (counts, _) = randomizer.randomize(mechanism.round(1).unwrap().law.as_bits().unwrap(), &[x], r, &mut rng);
         let thresholds = both(x, r, bits, FLIPS[flip]);
         prop_assert_eq!(counts, plain_counts(&thresholds, bits, &mut same));
         prop_assert_eq!(rng.next_u64(), same.next_u64());
@@ -138,8 +139,8 @@ proptest! {
             })
             .collect();
         let (mut tape, mut same) = (Tape::new(bytes.clone()), Tape::new(bytes));
-        let mut randomizer = Randomizer::new(&mechanism);
-        let (counts, _) = randomizer.randomize(&mechanism.round(1).unwrap(), &[x], r, &mut tape);
+        let mut randomizer = BitsRandomizer::new(&mechanism);
+        let (counts, _) = randomizer.randomize(mechanism.round(1).unwrap().law.as_bits().unwrap(), &[x], r, &mut tape);
         prop_assert_eq!(counts, plain_counts(&thresholds, bits, &mut same));
         prop_assert_eq!(tape.used(), same.used());
     }
@@ -151,15 +152,15 @@ proptest! {
     ) {
         let mechanism = mechanism(bits, FLIPS[flip]);
         let round = mechanism.round(1).unwrap();
-        let mut randomizer = Randomizer::new(&mechanism);
+        let mut randomizer = BitsRandomizer::new(&mechanism);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         // What other calls leave behind does not matter.
-        randomizer.randomize(&round, &[x], r, &mut rng);
+        randomizer.randomize(round.law.as_bits().unwrap(), &[x], r, &mut rng);
         let mut same = rng.clone();
         let mut ones = [7; 2];
-        let (counts, _) = randomizer.split(&round, &[x], r, &mut ones, &mut rng);
+        let (counts, _) = randomizer.split(round.law.as_bits().unwrap(), &[x], r, &mut ones, &mut rng);
         let counts = counts.to_vec();
-        let ([high, low], mut between) = (Randomizer::ends(&round), Vec::new());
+        let ([high, low], mut between) = (BitsRandomizer::ends(round.law.as_bits().unwrap()), Vec::new());
         let thresholds = both(x, r, bits, FLIPS[flip]);
         for (coins, ones) in thresholds.chunks(bits as usize).zip(ones) {
             let ones = ones as usize - 7;

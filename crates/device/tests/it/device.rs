@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use incrowd_device::{Device, DeviceError, InputProblem, Participation, Randomizer};
+use incrowd_device::{BitsRandomizer, Device, DeviceError, InputProblem, Participation};
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Model, ModelParts,
     PolicyConfig, Selection, Stage, TaskConfig,
@@ -15,7 +15,7 @@ fn task(selection: Selection, grace: u32, participations: u32) -> Arc<TaskConfig
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 2.0,
-        schedule: vec![Stage { rounds: 20, size: 10, window: None, law: Law { bits: 2, flip } }],
+        schedule: vec![Stage { rounds: 20, size: 10, window: None, law: Law::bits(2, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace },
         central_delta: 1e-6,
@@ -61,7 +61,9 @@ fn r11_r12_every_input_gives_a_report_of_the_same_length() {
 fn r11_an_input_outside_of_the_ball_has_the_coins_of_the_nearest_inside() {
     let task = task(Selection::Ucb {}, 0, 1);
     let round = task.mechanism().round(1).unwrap();
-    let thresholds = |x: &[f64]| Randomizer::new(task.mechanism()).thresholds(&round, x, 1.0).0;
+    let thresholds = |x: &[f64]| {
+        BitsRandomizer::new(task.mechanism()).thresholds(round.law.as_bits().unwrap(), x, 1.0).0
+    };
     let (outside, onto) = ([2.0, 2.0], [2f64.sqrt(), 2f64.sqrt()]);
     let close = |a: &[u32], b: &[u32]| a.iter().zip(b).all(|(a, b)| a.abs_diff(*b) <= 4);
     assert!(close(&thresholds(&outside), &thresholds(&onto)));

@@ -2,7 +2,7 @@
 //! (R9, R10).
 
 use crate::tape::Tape;
-use incrowd_device::Randomizer;
+use incrowd_device::BitsRandomizer;
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Round, Stage,
 };
@@ -25,7 +25,7 @@ fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law { bits, flip } }],
+        schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law::bits(bits, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
@@ -38,11 +38,11 @@ fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
 
 /// Law of each coordinate's count, from the device's own thresholds.
 fn device_law(mechanism: &Mechanism, x: &[f64], r: f64) -> Vec<Vec<BigRational>> {
-    let mut randomizer = Randomizer::new(mechanism);
+    let mut randomizer = BitsRandomizer::new(mechanism);
     let round = mechanism.round(1).unwrap();
-    let (thresholds, _) = randomizer.thresholds(&round, x, r);
+    let (thresholds, _) = randomizer.thresholds(round.law.as_bits().unwrap(), x, r);
     thresholds
-        .chunks(round.law.bits as usize)
+        .chunks(round.law.as_bits().unwrap().bits as usize)
         .map(|coins| {
             let chance = |&t: &u32| BigRational::new(t.into(), BigInt::from(1u64 << 32));
             coins.iter().map(chance).fold(vec![BigRational::one()], |law, one| convolve(&law, &one))
@@ -65,8 +65,11 @@ fn convolve(law: &[BigRational], one: &BigRational) -> Vec<BigRational> {
 /// Garcelon et al. 2021, Algorithms 2 and 3 to the letter: mu = ceil(y m), bit mu is Ber(m y - mu +
 /// 1), then each bit is kept with probability 1-p and replaced by a fair coin with probability p.
 fn paper_law(round: &Round, values: &[BigRational]) -> Vec<Vec<BigRational>> {
-    let m = i64::from(round.law.bits);
-    let p = ratio(round.law.flip.numerator().into(), round.law.flip.denominator().into());
+    let m = i64::from(round.law.as_bits().unwrap().bits);
+    let p = ratio(
+        round.law.as_bits().unwrap().flip.numerator().into(),
+        round.law.as_bits().unwrap().flip.denominator().into(),
+    );
     let randomized = |bit: bool| {
         let kept = if bit { BigRational::one() - &p } else { BigRational::zero() };
         kept + &p / ratio(2, 1)
@@ -155,12 +158,18 @@ fn furthest(mechanism: &Mechanism, x: &[f64], r: f64) -> BigRational {
 /// E[(2 count/m - 1)/c] for each coordinate.
 fn debiased_means(mechanism: &Mechanism, x: &[f64], r: f64) -> Vec<BigRational> {
     let round = mechanism.round(1).unwrap();
-    let (n, d) = (i64::from(round.law.flip.numerator()), i64::from(round.law.flip.denominator()));
+    let (n, d) = (
+        i64::from(round.law.as_bits().unwrap().flip.numerator()),
+        i64::from(round.law.as_bits().unwrap().flip.denominator()),
+    );
     let c = ratio(d - n, d);
     let mean = |law: &Vec<BigRational>| -> BigRational {
         law.iter().enumerate().map(|(k, p)| p * ratio(k as i64, 1)).sum()
     };
-    let debias = |law| (mean(law) * ratio(2, i64::from(round.law.bits)) - BigRational::one()) / &c;
+    let debias = |law| {
+        (mean(law) * ratio(2, i64::from(round.law.as_bits().unwrap().bits)) - BigRational::one())
+            / &c
+    };
     device_law(mechanism, x, r).iter().map(debias).collect()
 }
 
@@ -251,8 +260,8 @@ fn wrong_coins(
     near: [bool; 2],
 ) -> usize {
     let round = mechanism.round(1).unwrap();
-    let mut randomizer = Randomizer::new(mechanism);
-    let thresholds = randomizer.thresholds(&round, &[x], r).0;
+    let mut randomizer = BitsRandomizer::new(mechanism);
+    let thresholds = randomizer.thresholds(round.law.as_bits().unwrap(), &[x], r).0;
     let uniform: Vec<u32> = (0..2)
         .map(|i| if near[i] { (i64::from(thresholds[i]) + offsets[i]) as u32 } else { words[i] })
         .collect();
@@ -260,7 +269,7 @@ fn wrong_coins(
     let mut bytes: Vec<u8> = uniform.iter().map(|u| (u >> 24) as u8).collect();
     bytes.extend((0..2).filter(tied).flat_map(|i| uniform[i].to_be_bytes()[1..].to_vec()));
     let (used, mut tape) = (bytes.len(), Tape::new(bytes));
-    let (counts, _) = randomizer.randomize(&round, &[x], r, &mut tape);
+    let (counts, _) = randomizer.randomize(round.law.as_bits().unwrap(), &[x], r, &mut tape);
     let wrong = (0..2).filter(|&i| (counts[i] == 1) != (uniform[i] < thresholds[i])).count();
     wrong + usize::from(tape.used() != used)
 }

@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, linked once.
 
+mod codebook;
 mod coins;
 mod device;
 mod law;

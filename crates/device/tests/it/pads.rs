@@ -1,8 +1,9 @@
-//! Pads have the law of a device's own report of x = 0 and r = 0 (R9, R10, R26).
+//! Pads add to the sums what a device's own report of x = 0 and r = 0 does, in law (R9, R10, R26).
 
-use incrowd_device::{Randomizer, pads, simulated_pads};
+use incrowd_device::{BitsRandomizer, CodebookRandomizer, pads, simulated_pads};
 use incrowd_protocol::{
-    Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Round, Stage,
+    CLIP, Closes, CodebookLaw, FlipProbability, Law, Layout, Mechanism, MechanismConfig,
+    OutsideProbability, Payload, Round, STEPS, Stage,
 };
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
@@ -12,7 +13,10 @@ use rand_core::SeedableRng;
 const DEVIATIONS: f64 = 7.0;
 
 fn mechanism(bits: u32, flip: (u32, u32)) -> (Mechanism, Round) {
-    let law = Law { bits, flip: FlipProbability::new(flip.0, flip.1).unwrap() };
+    of_law(Law::bits(bits, FlipProbability::new(flip.0, flip.1).unwrap()))
+}
+
+fn of_law(law: Law) -> (Mechanism, Round) {
     let config = MechanismConfig {
         dimension: 3,
         context_bound: 1.0,
@@ -29,7 +33,7 @@ fn mechanism(bits: u32, flip: (u32, u32)) -> (Mechanism, Round) {
 }
 
 /// Mean and variance of the coordinates of `draws` draws.
-fn moments(draws: u32, mut draw: impl FnMut() -> Vec<u64>) -> (f64, f64, f64) {
+fn moments(draws: u32, mut draw: impl FnMut() -> Vec<i64>) -> (f64, f64, f64) {
     let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for _ in 0..draws {
         for value in draw() {
@@ -54,13 +58,14 @@ fn like_a_report_of_zero(bits: u32, flip: (u32, u32), number: u32) {
     let (mean, variance) = (f64::from(number * bits) / 2.0, f64::from(number) * one);
     let mut rng = ChaCha20Rng::seed_from_u64(u64::from(bits));
     let of_pads = moments(3000, || simulated_pads(&mechanism, &round, number, &mut rng));
-    let mut randomizer = Randomizer::new(&mechanism);
+    let mut randomizer = BitsRandomizer::new(&mechanism);
     let of_reports = moments(3000, || {
         let mut sums = vec![0; mechanism.coordinates()];
         for _ in 0..number {
-            let (counts, problem) = randomizer.randomize(&round, &[0.0; 3], 0.0, &mut rng);
+            let (counts, problem) =
+                randomizer.randomize(round.law.as_bits().unwrap(), &[0.0; 3], 0.0, &mut rng);
             assert_eq!(problem, None);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(*count));
         }
         sums
     });
@@ -103,7 +108,7 @@ fn r26_one_pad_is_distributed_as_one_report_of_zero() {
     for bits in [1, 2, 3] {
         let (mechanism, round) = mechanism(bits, (1, 5));
         let mut rng = ChaCha20Rng::seed_from_u64(1000 + u64::from(bits));
-        let mut randomizer = Randomizer::new(&mechanism);
+        let mut randomizer = BitsRandomizer::new(&mechanism);
         let classes = bits as usize + 1;
         let mut found = [vec![0u32; classes], vec![0u32; classes]];
         let draws = 60_000 / mechanism.coordinates() as u32;
@@ -111,7 +116,9 @@ fn r26_one_pad_is_distributed_as_one_report_of_zero() {
             for sum in simulated_pads(&mechanism, &round, 1, &mut rng) {
                 found[0][sum as usize] += 1;
             }
-            for count in randomizer.randomize(&round, &[0.0; 3], 0.0, &mut rng).0 {
+            for count in
+                randomizer.randomize(round.law.as_bits().unwrap(), &[0.0; 3], 0.0, &mut rng).0
+            {
                 found[1][usize::from(*count)] += 1;
             }
         }
@@ -131,4 +138,66 @@ fn pads_of_the_operating_system_are_sums_of_as_many_reports() {
     assert_ne!(one, other, "fresh coins at every call");
     // Deviation 600: two million coins of variance 0.09.
     assert!(one.iter().all(|sum| sum.abs_diff(1_000_000) < 4_200), "{one:?}");
+}
+
+fn codebook() -> (CodebookLaw, Mechanism, Round) {
+    let outside = OutsideProbability::new(1, 4).unwrap();
+    let law = CodebookLaw { words: 16, chosen: 5, outside, moment_weight: 128 };
+    let (mechanism, round) = of_law(Law::Codebook(law));
+    (law, mechanism, round)
+}
+
+/// How far mean and variance of sums of `number` words are from what blind words have: 0, and 256 +
+/// 1/12 for each word. In standard deviations.
+fn off_from_blind(number: u32, (n, mean, variance): (f64, f64, f64)) -> (f64, f64) {
+    let step = f64::from(STEPS);
+    let expected = f64::from(number) * (step * step + 1.0 / 12.0);
+    (mean / (expected / n).sqrt(), (variance / expected - 1.0) / (2.0 / n).sqrt())
+}
+
+/// n = 27,000 sums: a mean off by 0.05, or a variance off by 7 %, of a sum's standard deviation or
+/// variance is caught; false alarm below 1e-11. A report of x = 0 and r = 0 ranks words by the entry
+/// that no sum has, so its word is as good as picked blindly.
+#[test]
+fn r26_pads_of_a_codebook_have_mean_zero_and_the_variance_of_blind_words() {
+    let (law, mechanism, round) = codebook();
+    let mut rng = ChaCha20Rng::seed_from_u64(26);
+    let mut draw = |number| moments(3000, || simulated_pads(&mechanism, &round, number, &mut rng));
+    let (of_pads, one_less, twice) = (draw(5), draw(4), draw(1));
+    let mut rng = ChaCha20Rng::seed_from_u64(27);
+    let mut randomizer = CodebookRandomizer::new(&mechanism);
+    let mut report = |x: &[f64; 3], reward: f64, sums: &mut [i64]| {
+        let (payload, problem) = randomizer.randomize(law, x, reward, &mut rng);
+        assert!(problem.is_none() && matches!(payload, Payload::Word { .. }));
+        payload.add_to(sums);
+    };
+    let mut reports = |x: [f64; 3], reward: f64| {
+        moments(3000, || {
+            let mut sums = vec![0; mechanism.coordinates()];
+            (0..5).for_each(|_| report(&x, reward, &mut sums));
+            sums
+        })
+    };
+    let (of_zero, of_one) = (reports([0.0; 3], 0.0), reports([1.0, 0.0, 0.0], 1.0));
+    for (what, found) in [("pads", of_pads), ("reports of zero", of_zero)] {
+        let (mean, variance) = off_from_blind(5, found);
+        assert!(mean.abs() < DEVIATIONS && variance.abs() < DEVIATIONS, "{what}: {found:?}");
+    }
+    // One pad too few; one word five times instead of five words; reports that say something.
+    assert!(off_from_blind(5, one_less).1 < -DEVIATIONS);
+    let (n, mean, variance) = twice;
+    assert!(off_from_blind(5, (n, 5.0 * mean, 25.0 * variance)).1 > DEVIATIONS);
+    assert!(off_from_blind(5, of_one).0 > DEVIATIONS);
+}
+
+#[test]
+fn pads_of_a_codebook_from_the_operating_system_are_sums_of_as_many_words() {
+    let (_, mechanism, round) = codebook();
+    assert_eq!(pads(&mechanism, &round, 0).unwrap(), vec![0; mechanism.coordinates()]);
+    let one = pads(&mechanism, &round, 1).unwrap();
+    assert!(one.len() == 9 && one.iter().all(|sum| sum.abs() <= i64::from(CLIP)));
+    let [many, other] = [(); 2].map(|()| pads(&mechanism, &round, 10_000).unwrap());
+    assert_ne!(many, other, "fresh words at every call");
+    // Deviation 1600.
+    assert!(many.iter().all(|sum| sum.abs() < 7 * 1600), "{many:?}");
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::tape::Tape;
-use incrowd_device::{Device, FeatureMap, FeatureMapError, Fields, InputProblem, Randomizer};
+use incrowd_device::{
+    BitsRandomizer, CodebookRandomizer, Device, FeatureMap, FeatureMapError, Fields, InputProblem,
+};
 use incrowd_protocol::{
-    Closes, Law, Layout, Learner, Mechanism, MechanismConfig, Policy, Stage, TaskConfig,
+    Closes, Law, Layout, Learner, Mechanism, MechanismConfig, Payload, Policy, Stage, TaskConfig,
 };
 use serde_json::Value;
 
@@ -49,7 +51,7 @@ fn thresholds_are_as_written() {
                 rounds: 1,
                 size: 1,
                 window: None,
-                law: Law { bits, flip: read(&case["flip"]) },
+                law: Law::bits(bits, read(&case["flip"])),
             }],
             layout: Layout::Shared,
             closes: Closes::Count { grace: 0 },
@@ -59,16 +61,21 @@ fn thresholds_are_as_written() {
         }
         .check()
         .unwrap();
-        let mut randomizer = Randomizer::new(&mechanism);
+        let mut randomizer = BitsRandomizer::new(&mechanism);
         let round = mechanism.round(1).unwrap();
-        let (thresholds, problem) =
-            randomizer.thresholds(&round, &floats(&case["x"]), float(&case["reward"]));
+        let (thresholds, problem) = randomizer.thresholds(
+            round.law.as_bits().unwrap(),
+            &floats(&case["x"]),
+            float(&case["reward"]),
+        );
         let wanted: Vec<Vec<u32>> = read(&case["thresholds"]);
         assert_eq!(thresholds, wanted.concat(), "{}", case["name"]);
         assert_eq!(problem_name(problem), case["problem"], "{}", case["name"]);
     }
 }
 
+/// Both encodings: a codebook round's case has been checked to have no two scores within 1e-6 where
+/// the chosen words end.
 #[test]
 fn reports_from_given_bytes_are_as_written() {
     for case in cases("reports").iter().filter(|case| case["error"].is_null()) {
@@ -91,6 +98,37 @@ fn reports_from_given_bytes_are_as_written() {
         drop(device);
         assert_eq!(tape.used() as u64, case["bytes_used"], "{}", case["name"]);
     }
+}
+
+/// All chosen words in ascending order, and all others: one at a time, by their places.
+#[test]
+fn the_words_that_are_chosen_are_as_written() {
+    let mut found = 0;
+    for case in cases("reports").iter().filter(|case| !case["chosen"].is_null()) {
+        let mechanism: Mechanism = read(&case["mechanism"]);
+        let Law::Codebook(law) = mechanism.round(read(&case["round"])).unwrap().law else {
+            panic!("{}: a codebook round", case["name"])
+        };
+        let mut randomizer = CodebookRandomizer::new(&mechanism);
+        let (x, reward) = (floats(&case["x"]), float(&case["reward"]));
+        let seed = hex::decode(case["seed"].as_str().unwrap()).unwrap();
+        let mut word = |coin: u32, place: u32| {
+            let integers = [coin.to_be_bytes(), place.to_be_bytes()].concat();
+            let mut tape = Tape::new([&seed[..], &integers].concat());
+            match randomizer.randomize(law, &x, reward, &mut tape).0 {
+                Payload::Word { index, .. } => u32::from(index),
+                Payload::Counts(_) => panic!("a word"),
+            }
+        };
+        let inside: Vec<u32> =
+            (0..law.chosen).map(|place| word(law.outside.numerator(), place)).collect();
+        let outside: Vec<u32> = (0..law.words - law.chosen).map(|place| word(0, place)).collect();
+        let chosen: Vec<u32> = read(&case["chosen"]);
+        let others: Vec<u32> = (0..law.words).filter(|word| !chosen.contains(word)).collect();
+        assert_eq!((inside, outside), (chosen, others), "{}", case["name"]);
+        found += 1;
+    }
+    assert!(found > 30, "{found} codebook reports");
 }
 
 #[test]

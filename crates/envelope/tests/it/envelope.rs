@@ -14,7 +14,7 @@ fn mechanism(grace: u32) -> Mechanism {
     MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 10, size: 100, window: None, law: Law { bits: 1, flip } }],
+        schedule: vec![Stage { rounds: 10, size: 100, window: None, law: Law::bits(1, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace },
         central_delta: 1e-6,

@@ -41,7 +41,7 @@ impl Input {
     }
 
     /// The nearest input in range.
-    fn clipped(&self) -> Self {
+    pub fn clipped(&self) -> Self {
         let norm = self.context.iter().map(|x| x * x).sum::<f64>().sqrt().max(1.0);
         let context = self.context.iter().map(|x| x / norm).collect();
         Self { context, reward: self.reward.clamp(0.0, 1.0) }

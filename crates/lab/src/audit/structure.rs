@@ -1,6 +1,6 @@
 //! Promises that are not an epsilon, and that every certificate assumes.
 
-use incrowd_protocol::{Report, ReportId};
+use incrowd_protocol::{BitsLaw, Report, ReportId};
 use incrowd_shuffler::{Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 
@@ -10,7 +10,10 @@ use super::{AuditError, Subject, estimate, law::Law, search::Input};
 const CLIPPED_REPORTS: usize = 64;
 
 /// Everything that can be checked without an error of chance.
-pub(super) fn promises(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
+pub(super) fn promises(
+    subject: &Subject<BitsLaw>,
+    rng: &mut ChaCha8Rng,
+) -> Result<Vec<String>, AuditError> {
     let mut broken = Vec::new();
     let size = subject.round.size as usize;
     let mut positions = vec![0, size / 2, size - 1];
@@ -22,12 +25,21 @@ pub(super) fn promises(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<St
             marked_batch(subject, position)?
         });
     }
-    broken.extend(clipping(subject, rng)?);
+    broken.extend(of_any_law(subject, rng)?);
+    Ok(once_each(broken))
+}
+
+/// What holds of a device whatever its law.
+pub(super) fn of_any_law<L>(
+    subject: &Subject<L>,
+    rng: &mut ChaCha8Rng,
+) -> Result<Vec<String>, AuditError> {
+    let mut broken = clipping(subject, rng)?;
     broken.extend(second_report(subject, rng));
     Ok(once_each(broken))
 }
 
-fn once_each(mut broken: Vec<String>) -> Vec<String> {
+pub(super) fn once_each(mut broken: Vec<String>) -> Vec<String> {
     broken.sort();
     broken.dedup();
     broken
@@ -35,7 +47,7 @@ fn once_each(mut broken: Vec<String>) -> Vec<String> {
 
 /// A batch of reports that all have 1 in the first coordinate, and of which only the one at
 /// `position` has 1 in the last. Each is sent twice.
-fn marked_batch(subject: &Subject, position: usize) -> Result<Vec<String>, AuditError> {
+fn marked_batch(subject: &Subject<BitsLaw>, position: usize) -> Result<Vec<String>, AuditError> {
     let size = subject.round.size as usize;
     let mut batch = subject.batch();
     for person in 0..=size {
@@ -49,7 +61,7 @@ fn marked_batch(subject: &Subject, position: usize) -> Result<Vec<String>, Audit
 
 /// The same where the clock closes: nothing is released before, what comes when the batch is full
 /// does not count, and with pads of 0 the release is the sum of the reports.
-fn marked_window(subject: &Subject, position: usize) -> Result<Vec<String>, AuditError> {
+fn marked_window(subject: &Subject<BitsLaw>, position: usize) -> Result<Vec<String>, AuditError> {
     let size = subject.round.size as usize;
     // The marked report is the last but one that comes, so that windows are empty, half full and
     // overfull in turn.
@@ -71,7 +83,11 @@ fn marked_window(subject: &Subject, position: usize) -> Result<Vec<String>, Audi
     Ok(broken)
 }
 
-fn marked_report(subject: &Subject, person: usize, marked: bool) -> Result<Vec<u8>, AuditError> {
+fn marked_report(
+    subject: &Subject<BitsLaw>,
+    person: usize,
+    marked: bool,
+) -> Result<Vec<u8>, AuditError> {
     let mut counts = vec![0; subject.mechanism.coordinates()];
     if let Some(first) = counts.first_mut() {
         *first = 1;
@@ -85,7 +101,7 @@ fn marked_report(subject: &Subject, person: usize, marked: bool) -> Result<Vec<u
     Ok(report.encode(&subject.mechanism)?)
 }
 
-fn send_twice(batch: &mut Batch, bytes: &[u8]) -> Option<Vec<i64>> {
+pub(super) fn send_twice(batch: &mut Batch, bytes: &[u8]) -> Option<Vec<i64>> {
     (0..2).find_map(|_| match batch.accept_bytes(bytes) {
         Outcome::Released(sums) => Some(sums.sums().to_vec()),
         _ => None,
@@ -111,7 +127,7 @@ fn judge_release(sums: &[i64], people: usize, size: usize, marked: bool) -> Vec<
 }
 
 /// Inputs out of range must give, with the same coins, the report of the nearest input in range.
-fn clipping(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
+fn clipping<L>(subject: &Subject<L>, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
     let d = subject.dimension();
     let axis = |length: f64, reward: f64| Input::axis(d, d - 1, length, reward);
     let cases = [
@@ -126,7 +142,7 @@ fn clipping(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, Audi
     for (what, wild, tame) in cases {
         for _ in 0..CLIPPED_REPORTS {
             let mut same = rng.clone();
-            if subject.report(&wild, rng)? != subject.report(&tame, &mut same)? {
+            if subject.payload(&wild, rng)? != subject.payload(&tame, &mut same)? {
                 broken.push(format!("{what} is not brought into its range"));
                 break;
             }
@@ -136,7 +152,7 @@ fn clipping(subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, Audi
 }
 
 /// A device must not answer twice in one round.
-fn second_report(subject: &Subject, rng: &mut ChaCha8Rng) -> Option<String> {
+fn second_report<L>(subject: &Subject<L>, rng: &mut ChaCha8Rng) -> Option<String> {
     let mut device = subject.device(rng);
     let context = vec![0.0; subject.dimension()];
     let mut answers = || device.report(subject.round.number, &context, 0.0).is_ok();
@@ -155,9 +171,13 @@ pub(super) struct LawCheck {
 
 impl LawCheck {
     /// Frequencies of all counts of all coordinates, for some inputs, against the formula.
-    pub fn run(&self, subject: &Subject, rng: &mut ChaCha8Rng) -> Result<Vec<String>, AuditError> {
+    pub fn run(
+        &self,
+        subject: &Subject<BitsLaw>,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<String>, AuditError> {
         let inputs = probes(subject.dimension());
-        let cells = subject.mechanism.coordinates() * (subject.round.law.bits as usize + 1);
+        let cells = subject.mechanism.coordinates() * (subject.stated.bits as usize + 1);
         let laws = inputs.len() + usize::from(subject.by_time());
         let each = self.failure_probability / (2 * laws * cells) as f64;
         let mut broken = Vec::new();
@@ -188,14 +208,14 @@ impl LawCheck {
 
 /// Coordinates whose frequencies in `runs` reports are not those of the law.
 fn judge(
-    subject: &Subject,
+    subject: &Subject<BitsLaw>,
     law: &Law,
     hits: &[Vec<u64>],
     runs: u64,
     failure_probability: f64,
 ) -> Result<Vec<String>, AuditError> {
     // Thresholds are rounded to 32 bits.
-    let rounding = f64::from(subject.round.law.bits) / f64::from(1u32 << 30);
+    let rounding = f64::from(subject.stated.bits) / f64::from(1u32 << 30);
     let mut broken = Vec::new();
     for (coordinate, (law, hits)) in law.coordinates().iter().zip(hits).enumerate() {
         for (&p, &hits) in law.iter().zip(hits) {
@@ -217,7 +237,7 @@ fn nothing(law: &Law) -> Vec<Vec<u64>> {
 
 /// In range, so that the formula applies as it is: the middle, which is also the law of a pad, the
 /// ends of every axis, and the diagonal.
-fn probes(dimension: usize) -> Vec<Input> {
+pub(super) fn probes(dimension: usize) -> Vec<Input> {
     let side = 0.999 / (dimension as f64).sqrt();
     vec![
         Input::new(vec![0.0; dimension], 0.0),
@@ -228,10 +248,10 @@ fn probes(dimension: usize) -> Vec<Input> {
 }
 
 /// The law of the report of an input in range, from the formula alone.
-fn stated(subject: &Subject, input: &Input) -> Law {
+fn stated(subject: &Subject<BitsLaw>, input: &Input) -> Law {
     let u = &input.context;
     let moment = u.iter().map(|x| input.reward * x);
     let gram = (0..u.len()).flat_map(|i| (0..=i).map(move |j| u[i] * u[j]));
     let values: Vec<f64> = moment.chain(gram).collect();
-    Law::stated(&values, subject.round.law.bits, subject.round.law.flip.keep())
+    Law::stated(&values, subject.stated.bits, subject.stated.flip.keep())
 }

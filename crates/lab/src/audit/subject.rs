@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use incrowd_device::{Device, Randomizer, simulated_pads};
-use incrowd_protocol::{Closes, Mechanism, Report, Round, TaskConfig};
+use incrowd_device::{BitsRandomizer, CodebookRandomizer, Device, simulated_pads};
+use incrowd_protocol::{
+    BitsLaw, Closes, CodebookLaw, Mechanism, Payload, Report, Round, TaskConfig, add_counts,
+};
 use incrowd_shuffler::{Accumulator, Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
 
@@ -13,17 +15,22 @@ use super::{
     search::Input,
 };
 
-/// The real code under audit.
-pub(super) struct Subject {
+/// The real code under audit, with the stated law of its rounds.
+pub(super) struct Subject<L> {
     task: Arc<TaskConfig>,
     pub mechanism: Arc<Mechanism>,
     pub round: Round,
+    pub stated: L,
 }
 
-impl Subject {
-    pub fn new(task: Arc<TaskConfig>, round: Round) -> Self {
+impl<L> Subject<L> {
+    pub fn new(task: Arc<TaskConfig>, round: Round, stated: L) -> Self {
         let mechanism = Arc::new(task.mechanism().clone());
-        Self { task, mechanism, round }
+        Self { task, mechanism, round, stated }
+    }
+
+    pub fn task(&self) -> Arc<TaskConfig> {
+        self.task.clone()
     }
 
     pub fn dimension(&self) -> usize {
@@ -34,53 +41,35 @@ impl Subject {
         Device::simulated(self.task.clone(), rng)
     }
 
-    pub fn randomizer(&self) -> Randomizer {
-        Randomizer::new(&self.mechanism)
-    }
-
     pub fn batch(&self) -> Batch {
         Batch::new(self.mechanism.clone())
     }
 
-    /// The law of a report, from the thresholds of the audited device itself.
-    pub fn law(&self, randomizer: &mut Randomizer, input: &Input) -> Law {
-        let (thresholds, _) = randomizer.thresholds(&self.round, &input.context, input.reward);
-        Law::of_coins(&thresholds, self.round.law.bits)
-    }
-
-    /// The law of the sums of everyone but the victim.
-    pub fn others(&self, randomizer: &mut Randomizer, input: &Input) -> Others {
-        Others::new(&self.law(randomizer, input), self.round.size - 1)
-    }
-
-    /// The counts of one person's report as the shuffler reads them from its bytes.
-    pub fn report(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<Vec<u16>, AuditError> {
+    /// One person's report as the shuffler reads it from its bytes.
+    pub fn payload(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<Payload, AuditError> {
         let answer = self.device(rng).report(self.round.number, &input.context, input.reward)?;
         let bytes = answer.report.encode(&self.mechanism)?;
-        Ok(Report::decode(&bytes, &self.mechanism)?.counts().to_vec())
+        Ok(Report::decode(&bytes, &self.mechanism)?.payload().clone())
     }
 
     /// The next release: the victim first, unless absent, then the others until the batch is full.
-    /// An absent victim leaves a place, which the clock fills with a pad.
-    pub fn release(
+    /// An absent victim leaves a place, which the clock fills with a pad. `report` adds one
+    /// person's report.
+    fn release_of(
         &self,
         batch: &mut Batch,
-        randomizer: &mut Randomizer,
         victim: Option<&Input>,
         others: &Input,
         rng: &mut ChaCha8Rng,
+        mut report: impl FnMut(&Input, &mut Accumulator, &mut ChaCha8Rng),
     ) -> Result<Vec<i64>, AuditError> {
         let outcome = batch.fill(|round, sums| {
-            let mut report = |input: &Input, sums: &mut Accumulator| {
-                let (counts, _) = randomizer.randomize(round, &input.context, input.reward, rng);
-                sums.add(counts);
-            };
             if let Some(victim) = victim {
-                report(victim, sums);
+                report(victim, sums, rng);
             }
             let places = round.size - u32::from(victim.is_none());
             while sums.count() < places {
-                report(others, sums);
+                report(others, sums, rng);
             }
         });
         match outcome {
@@ -100,7 +89,73 @@ impl Subject {
     }
 
     /// The sums of this many pads, as the shuffler makes them.
-    pub fn pads(&self, number: u32, rng: &mut ChaCha8Rng) -> Vec<u64> {
+    pub fn pads(&self, number: u32, rng: &mut ChaCha8Rng) -> Vec<i64> {
         simulated_pads(&self.mechanism, &self.round, number, rng)
+    }
+}
+
+impl Subject<BitsLaw> {
+    pub fn randomizer(&self) -> BitsRandomizer {
+        BitsRandomizer::new(&self.mechanism)
+    }
+
+    /// The law of a report, from the thresholds of the audited device itself.
+    pub fn law(&self, randomizer: &mut BitsRandomizer, input: &Input) -> Law {
+        let (thresholds, _) = randomizer.thresholds(self.stated, &input.context, input.reward);
+        Law::of_coins(&thresholds, self.stated.bits)
+    }
+
+    /// The law of the sums of everyone but the victim.
+    pub fn others(&self, randomizer: &mut BitsRandomizer, input: &Input) -> Others {
+        Others::new(&self.law(randomizer, input), self.round.size - 1)
+    }
+
+    /// The counts of one person's report as the shuffler reads them from its bytes.
+    pub fn report(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<Vec<u16>, AuditError> {
+        Ok(self.payload(input, rng)?.counts().map(<[u16]>::to_vec).unwrap_or_default())
+    }
+
+    /// The next release of the victim, if there, and of others.
+    pub fn release(
+        &self,
+        batch: &mut Batch,
+        randomizer: &mut BitsRandomizer,
+        victim: Option<&Input>,
+        others: &Input,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<i64>, AuditError> {
+        self.release_of(batch, victim, others, rng, |input, sums, rng| {
+            let (counts, _) = randomizer.randomize(self.stated, &input.context, input.reward, rng);
+            sums.add(|sums| add_counts(counts, sums));
+        })
+    }
+}
+
+impl Subject<CodebookLaw> {
+    pub fn randomizer(&self) -> CodebookRandomizer {
+        CodebookRandomizer::new(&self.mechanism)
+    }
+
+    /// Seed and index of one person's report as the shuffler reads them from its bytes.
+    pub fn word(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<([u8; 16], u8), AuditError> {
+        match self.payload(input, rng)? {
+            Payload::Word { seed, index } => Ok((seed, index)),
+            Payload::Counts(_) => Err(AuditError::NoWord),
+        }
+    }
+
+    /// The next release of the victim, if there, and of others.
+    pub fn release(
+        &self,
+        batch: &mut Batch,
+        randomizer: &mut CodebookRandomizer,
+        victim: Option<&Input>,
+        others: &Input,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Vec<i64>, AuditError> {
+        self.release_of(batch, victim, others, rng, |input, sums, rng| {
+            let (word, _) = randomizer.randomize(self.stated, &input.context, input.reward, rng);
+            sums.add(|sums| word.add_to(sums));
+        })
     }
 }

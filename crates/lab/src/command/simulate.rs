@@ -37,8 +37,8 @@ use crate::Output;
 /// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
 /// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
-/// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian (no
-/// shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms), random, oracle.
+/// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian,
+/// ldp-privunit (no shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms), random, oracle.
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate

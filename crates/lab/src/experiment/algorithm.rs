@@ -1,6 +1,6 @@
 use std::fmt;
 
-use incrowd_planner::{LocalLimit, Preset};
+use incrowd_planner::{EncodingChoice, LocalLimit, Preset};
 use incrowd_protocol::{BatchSize, Bits};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -31,6 +31,8 @@ pub enum AlgorithmName {
     JdpFactorizedGrowing,
     /// Zheng et al. 2020: everyone adds Gaussian noise.
     LdpGaussian,
+    /// Asi, Feldman, Talwar 2022: everyone sends PrivUnitG of the statistic of codebook reports.
+    LdpPrivunit,
     /// Chowdhury, Zhou 2022: shuffled Gaussian reports, of which only the sum is released.
     SdpAmp,
     /// Chowdhury, Zhou 2022: shuffled sums with binomial noise.
@@ -47,7 +49,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
@@ -58,6 +60,7 @@ impl AlgorithmName {
         Self::JdpFactorized,
         Self::JdpFactorizedGrowing,
         Self::LdpGaussian,
+        Self::LdpPrivunit,
         Self::SdpAmp,
         Self::SdpVec,
         Self::SdpVecGrowing,
@@ -79,6 +82,7 @@ impl AlgorithmName {
             Self::JdpFactorized => "jdp-factorized",
             Self::JdpFactorizedGrowing => "jdp-factorized-growing",
             Self::LdpGaussian => "ldp-gaussian",
+            Self::LdpPrivunit => "ldp-privunit",
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
             Self::SdpVecGrowing => "sdp-vec-growing",
@@ -98,17 +102,18 @@ impl AlgorithmName {
         self.explores() && !matches!(self, Self::Linucb | Self::LinucbLowswitch)
     }
 
+    /// Whether every person's report is all that protects them.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::LdpGaussian | Self::LdpPrivunit)
+    }
+
     /// Whether its batch size can be asked for.
     pub fn has_batches(self) -> bool {
         let own = matches!(
             self,
-            Self::SblbGrowing
-                | Self::JdpGrowing
-                | Self::JdpFactorizedGrowing
-                | Self::SdpVecGrowing
-                | Self::LdpGaussian
+            Self::SblbGrowing | Self::JdpGrowing | Self::JdpFactorizedGrowing | Self::SdpVecGrowing
         );
-        self.is_private() && !own
+        self.is_private() && !own && !self.is_local()
     }
 }
 
@@ -170,6 +175,9 @@ pub struct AlgorithmConfig {
     pub batch_size: Option<u32>,
     /// Bits per coordinate of sblb.
     pub bits: Option<u32>,
+    /// How the reports of sblb are randomized; the planner's choice if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<EncodingChoice>,
     /// Factor on the confidence width; 0.2 if not given. A given one is not tuned.
     pub exploration: Option<f64>,
     /// Draw the parameter on the device with this scale instead of taking the upper confidence
@@ -198,6 +206,7 @@ impl AlgorithmConfig {
             local_epsilon: None,
             batch_size: None,
             bits: None,
+            encoding: None,
             exploration: None,
             sampled: None,
             accounting: Accounting::Certified,
@@ -259,6 +268,7 @@ impl AlgorithmConfig {
         let name = self.name;
         let sblb = matches!(name, Name::Sblb | Name::SblbFixed | Name::SblbGrowing);
         let by_proposition_1 = sblb && self.accounting == Accounting::Paper;
+        let words = self.encoding == Some(EncodingChoice::Codebook);
         let printed = matches!(name, Name::JdpTree | Name::SdpAmp | Name::SdpVec)
             || (sblb && name != Name::SblbGrowing);
         let options = [
@@ -267,9 +277,14 @@ impl AlgorithmConfig {
                 self.central_epsilon.is_some(),
                 name.is_private() && !by_proposition_1,
             ),
-            ("local_epsilon", self.local_epsilon.is_some(), sblb || name == Name::LdpGaussian),
+            ("local_epsilon", self.local_epsilon.is_some(), sblb || name.is_local()),
             ("batch_size", self.batch_size.is_some(), name.has_batches()),
-            ("bits", self.bits.is_some(), sblb && !by_proposition_1),
+            ("bits", self.bits.is_some(), sblb && !by_proposition_1 && !words),
+            (
+                "encoding",
+                self.encoding.is_some(),
+                sblb && !by_proposition_1 && self.preset.is_none(),
+            ),
             (
                 "exploration",
                 self.exploration.is_some(),

@@ -10,8 +10,8 @@ use super::{
 };
 use incrowd_sim::{
     Algorithm, BinomialAggregator, Factorized, GaussianAggregator, GaussianNoise, Guarantee,
-    PrefixServer, Tree, Trusted, Untrusted,
-    baseline::{self, Baseline, BaselineError, MOST_RELEASES, prefix_variances},
+    PrefixServer, PrivUnitAggregator, Tree, Trusted, Untrusted,
+    baseline::{self, Baseline, BaselineError, MOST_RELEASES, PrivUnit, prefix_variances},
 };
 
 const CENTRAL: &str = "a central epsilon\nhint: --central-epsilon 1, or central_epsilons = [1]";
@@ -51,6 +51,13 @@ pub(super) fn start_baseline(
             let aggregator = GaussianAggregator::new(d, sizes.to_vec(), noise, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
+        Baseline::LocalPrivUnit { outside, above, moment_weight, .. } => {
+            let law = PrivUnit::new(outside, above);
+            let law = law.expect("invariant: it is certified, so its numbers are in range");
+            let interval = sizes.first().copied().unwrap_or(LOCAL_INTERVAL);
+            let aggregator = PrivUnitAggregator::new(d, interval, law, moment_weight, seed);
+            Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
+        }
         Baseline::ShuffledGaussian { batch_size, noise_std, .. } => {
             let noise = GaussianNoise::PerPerson(noise_std);
             let aggregator = GaussianAggregator::new(d, vec![batch_size], noise, seed);
@@ -83,6 +90,8 @@ impl Preparation<'_> {
         let without_sizes = |(baseline, _)| (baseline, Vec::new());
         let calibrated = match self.algorithm.name {
             Name::LdpGaussian => baseline::local_gaussian(d, epsilon, delta)
+                .map(|baseline| (baseline, vec![LOCAL_INTERVAL])),
+            Name::LdpPrivunit => baseline::local_privunit(d, epsilon)
                 .map(|baseline| (baseline, vec![LOCAL_INTERVAL])),
             Name::JdpGrowing => baseline::gaussian_batches(d, epsilon, delta).map(|baseline| {
                 let one = baseline.noise_std() * baseline.noise_std();
@@ -167,7 +176,7 @@ impl Preparation<'_> {
     /// A local algorithm gives its people the epsilon that the others give behind a shuffler or a
     /// trusted server, unless told otherwise.
     fn epsilon(&self) -> Result<f64, ExperimentError> {
-        if self.algorithm.name == AlgorithmName::LdpGaussian {
+        if self.algorithm.name.is_local() {
             if let Some(LocalLimit::AtMost(epsilon)) = self.algorithm.local_epsilon {
                 return Ok(epsilon);
             }

@@ -136,6 +136,7 @@ impl Preparation<'_> {
             | Name::JdpFactorized
             | Name::JdpFactorizedGrowing
             | Name::LdpGaussian
+            | Name::LdpPrivunit
             | Name::SdpAmp
             | Name::SdpVec
             | Name::SdpVecGrowing => self.baseline(),
@@ -236,6 +237,7 @@ impl Preparation<'_> {
             delta: self.delta,
             batch_size: if growing { None } else { self.batch_size() },
             bits: algorithm.bits,
+            encoding: algorithm.encoding.unwrap_or_default(),
             shape: if growing { Shape::Growing } else { Shape::Fixed },
             preset: algorithm.preset,
             ..PlanRequest::new(self.setting.dimension, self.setting.horizon)
@@ -266,7 +268,7 @@ impl Preparation<'_> {
         let sizes = sizes::equal_but_last(size, horizon)
             .ok_or_else(|| self.plan(PlanError::BatchAboveHorizon { size, horizon }))?;
         let task = || {
-            let law = Law { bits: 1, flip: FlipProbability::from_keep(1.0 - randomizer.flip)? };
+            let law = Law::bits(1, FlipProbability::from_keep(1.0 - randomizer.flip)?);
             let stage = |(rounds, size)| Stage { rounds, size, window: None, law };
             let mechanism = MechanismConfig {
                 dimension: self.setting.dimension,

@@ -3,14 +3,16 @@
 //! Statistics: every audit has a failure probability of 1e-9 in all, and a fixed seed.
 
 use incrowd_lab::{
-    audit::{AuditConfig, AuditError, AuditReport},
+    audit::{AuditConfig, AuditError, AuditReport, word_epsilon},
     experiment::ClosedBy,
 };
 use incrowd_privacy::{
     central::{self, Presence, Setting},
     local,
 };
-use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, FlipProbability, Keep};
+use incrowd_protocol::{
+    BatchSize, Bits, CodebookLaw, Delta, Dimension, FlipProbability, Keep, Law, OutsideProbability,
+};
 
 /// What is certified at d=1, m=1, c=0.8, l=50, delta=1e-4: the Renyi bound of theory section 3 is
 /// 2.953 there (a script of its own: integer orders, 25 distances, a in {0, 1, 2, 5, 12, 24}),
@@ -26,8 +28,7 @@ fn config(dimension: u32, bits: u32, keep: f64, batch_size: u32, runs: u64) -> A
     .epsilon;
     AuditConfig {
         dimension,
-        bits,
-        flip: FlipProbability::from_keep(keep).unwrap(),
+        law: Law::bits(bits, FlipProbability::from_keep(keep).unwrap()),
         batch_size,
         closes: ClosedBy::Count,
         certified_local: certified,
@@ -247,11 +248,12 @@ fn corners_are_audited_too() {
 #[test]
 fn bad_numbers_are_errors() {
     let good = || config(1, 1, 0.5, 10, 2000);
+    let bits = |bits| Law::bits(bits, FlipProbability::from_keep(0.5).unwrap());
     assert!(good().check().is_ok());
     let error = |config: AuditConfig| config.check().unwrap_err();
     assert_eq!(error(AuditConfig { dimension: 0, ..good() }), AuditError::Dimension(0));
     assert_eq!(error(AuditConfig { dimension: 21, ..good() }), AuditError::Dimension(21));
-    assert_eq!(error(AuditConfig { bits: 2000, ..good() }), AuditError::Coins(20_000));
+    assert_eq!(error(AuditConfig { law: bits(2000), ..good() }), AuditError::Coins(20_000));
     assert_eq!(error(AuditConfig { runs: 999, ..good() }), AuditError::Runs(999));
     for bad in [-1.0, f64::NAN, f64::INFINITY] {
         let certified = [
@@ -265,11 +267,105 @@ fn bad_numbers_are_errors() {
         assert!(matches!(error(config), AuditError::FailureProbability(_)));
     }
     for config in [
-        AuditConfig { bits: 0, ..good() },
+        AuditConfig { law: bits(0), ..good() },
         AuditConfig { batch_size: 0, ..good() },
         AuditConfig { delta: 0.0, ..good() },
         AuditConfig { delta: f64::NAN, ..good() },
     ] {
         assert!(matches!(error(config), AuditError::Protocol(_)));
     }
+}
+
+fn words(dimension: u32, words: u32, chosen: u32, outside: f64, runs: u64) -> AuditConfig {
+    let outside = OutsideProbability::from_keep(1.0 - outside).unwrap();
+    let law = CodebookLaw { words, chosen, outside, moment_weight: 128 };
+    AuditConfig {
+        law: Law::Codebook(law),
+        certified_local: word_epsilon(law),
+        certified_central: word_epsilon(law),
+        ..config(dimension, 1, 0.5, 8, runs)
+    }
+}
+
+fn assert_words_pass(report: &AuditReport) {
+    assert!(!report.violated(), "{report:?}");
+    let local = &report.local;
+    assert!(local.lower > 0.7 * local.certified && local.lower <= local.certified, "{local:?}");
+    assert!(report.central.lower > 0.0, "{:?}", report.central);
+}
+
+/// On a device that sends one of the words picked every time, whose probability of another one is a
+/// tenth off, that picks a word too many, shares a codebook or takes the seed from the id, each of
+/// these audits finds a violation.
+fn audit_of_words_accepts(dimension: u32, numbers: (u32, u32, f64)) {
+    let (number, chosen, outside) = numbers;
+    assert_words_pass(&run(words(dimension, number, chosen, outside, 40_000)));
+}
+
+#[test]
+fn an_audit_of_words_accepts_d1_k1() {
+    audit_of_words_accepts(1, (16, 1, 0.3));
+}
+
+#[test]
+fn an_audit_of_words_accepts_d2_k8() {
+    audit_of_words_accepts(2, (64, 8, 0.2));
+}
+
+#[test]
+fn an_audit_of_words_accepts_d3_k2() {
+    audit_of_words_accepts(3, (5, 2, 0.3));
+}
+
+/// With many words of many entries, as they are planned; fewer runs.
+#[test]
+fn an_audit_of_256_words_accepts_d5_k17() {
+    let report = run(words(5, 256, 17, 0.205, 6000));
+    assert!(!report.violated(), "{report:?}");
+}
+
+fn audit_of_words_by_time_accepts(dimension: u32, numbers: (u32, u32, f64)) {
+    let (number, chosen, outside) = numbers;
+    let closes = ClosedBy::Time;
+    let report = run(AuditConfig { closes, ..words(dimension, number, chosen, outside, 40_000) });
+    assert_words_pass(&report);
+    let presence = report.presence.unwrap();
+    assert_eq!(presence.inputs.iter().flatten().count(), 1, "{presence:?}");
+    assert!(presence.lower > 0.0, "{presence:?}");
+}
+
+#[test]
+fn an_audit_of_words_by_time_accepts_d1_k1() {
+    audit_of_words_by_time_accepts(1, (16, 1, 0.3));
+}
+
+#[test]
+fn an_audit_of_words_by_time_accepts_d2_k8() {
+    audit_of_words_by_time_accepts(2, (64, 8, 0.2));
+}
+
+/// The attack on a batch of a few must be above what is claimed if the claim is false.
+#[test]
+fn a_false_claim_about_a_release_of_words_is_found() {
+    let claim = |certified_central| AuditConfig {
+        certified_central,
+        batch_size: 3,
+        ..words(1, 64, 1, 0.05, 60_000)
+    };
+    assert!(!run(claim(10.0)).violated());
+    let report = run(claim(0.5));
+    assert!(report.central.violated && !report.local.violated, "{report:?}");
+}
+
+#[test]
+fn an_audit_of_words_is_a_function_of_its_seed() {
+    let audit = words(1, 8, 2, 0.3, 2000).check().unwrap();
+    let mut heard = Vec::new();
+    let first = audit.run(|done, total| heard.push((done, total))).unwrap();
+    assert_eq!(first, audit.run(|_, _| {}).unwrap());
+    assert!(heard.is_sorted());
+    let outside = OutsideProbability::from_keep(0.5).unwrap();
+    let bad = CodebookLaw { words: 300, chosen: 1, outside, moment_weight: 128 };
+    let bad = AuditConfig { law: Law::Codebook(bad), ..words(1, 8, 2, 0.3, 2000) };
+    assert!(matches!(bad.check().unwrap_err(), AuditError::Protocol(_)));
 }

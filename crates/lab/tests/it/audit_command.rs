@@ -49,6 +49,22 @@ fn rounds_that_close_by_time_are_audited_with_presence() {
 }
 
 #[test]
+fn codebook_reports_are_audited() {
+    let arguments = ["audit", "--encoding", "codebook", "--dimension", "2", "--words", "16"];
+    let law = ["--chosen", "2", "--outside", "0.25", "--moment-weight", "100", "--batch-size", "8"];
+    let rest = ["--certified-central", "3.1", "--runs", "20000", "--output", "json"];
+    let output = incrowd(&[&arguments[..], &law, &rest].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let local = |key: &str| report["local"][key].as_f64().unwrap();
+    // ln(0.75 * 14 / (0.25 * 2))
+    assert!((local("exact_for_pair") - 21f64.ln()).abs() < 1e-9);
+    assert!(local("lower") > 2.5 && local("lower") <= local("certified"), "{report}");
+    assert_eq!(report["central"]["certified"], 3.1);
+    assert!(report["central"]["exact_for_pair"].is_null());
+}
+
+#[test]
 fn bad_input_is_exit_code_2_and_names_the_rule() {
     for (arguments, message) in [
         (&["--keep", "1"][..], "keep is 1, must be above"),
@@ -56,6 +72,22 @@ fn bad_input_is_exit_code_2_and_names_the_rule() {
         (&["--batch-size", "0"], "batch_size is 0, must be at least 1"),
         (&["--dimension", "21"], "dimension is 21, must be from 1 to 20"),
         (&["--runs", "10"], "runs are 10, must be from 1000"),
+        (&["--words", "16"], "are for --encoding codebook"),
+        (&["--encoding", "codebook", "--keep", "0.5"], "are for --encoding bits"),
+        (&["--encoding", "codebook", "--outside", "0"], "outside is 0, must be above 0"),
+        (
+            &[
+                "--encoding",
+                "codebook",
+                "--words",
+                "8",
+                "--chosen",
+                "5",
+                "--certified-central",
+                "1",
+            ],
+            "chosen is 5",
+        ),
     ] {
         let output = incrowd(&[&["audit"], arguments].concat());
         let text = String::from_utf8_lossy(&output.stderr).to_string();

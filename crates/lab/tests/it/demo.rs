@@ -1,9 +1,12 @@
 //! `incrowd-lab demo`: the same table for a seed, to the last digit.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    sync::Arc,
+};
 
-use incrowd_planner::{PlanRequest, plan};
-use incrowd_sim::{Path, Sblb, Simulation, demo::DemoConfig};
+use incrowd_planner::{EncodingChoice, PlanRequest, plan};
+use incrowd_sim::{Path, Rewards, Sblb, Simulation, Synthetic};
 
 fn lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_incrowd-lab")).args(arguments).output().unwrap()
@@ -29,27 +32,22 @@ regret                        5899
 }
 
 /// The prediction and the real loop on the problem it was fitted to: the same number up to a factor
-/// of two, over three seeds. It notices drift, it does not validate.
+/// of two, over three seeds, for bits and for words. It notices drift, it does not validate.
 #[test]
 fn the_demo_confirms_the_predicted_regret() {
-    let request = PlanRequest { central_epsilon: Some(1.0), ..PlanRequest::new(5, 100_000) };
-    let plan = plan(&request.check().unwrap()).unwrap();
-    let round = plan.task.mechanism().round(1).unwrap();
-    let problem = DemoConfig {
-        users: 100_000,
-        batch_size: round.size,
-        keep: round.law.flip.keep(),
-        bits: round.law.bits,
-        dimension: 5,
-        arms: 10,
-        sampled: None,
-    };
-    let mut regret = 0.0;
-    for seed in 1..=3 {
-        let sblb = Sblb::new(problem.task().unwrap(), Path::Wire, seed);
-        let simulation = Simulation::new(problem.people(seed).unwrap(), sblb).unwrap();
-        regret += problem.run(simulation, |_| {}).unwrap().regret / 3.0;
+    for encoding in [EncodingChoice::Bits, EncodingChoice::Codebook] {
+        let request = PlanRequest { central_epsilon: Some(1.0), ..PlanRequest::new(5, 100_000) };
+        let plan = plan(&PlanRequest { encoding, ..request }.check().unwrap()).unwrap();
+        let task = Arc::new(plan.task.clone());
+        let mut regret = 0.0;
+        for seed in 1..=3 {
+            let people = Synthetic::new(5, 10, Rewards::Bernoulli, seed).unwrap();
+            let sblb = Sblb::new(task.clone(), Path::Bulk, seed);
+            let mut simulation = Simulation::new(people, sblb).unwrap();
+            simulation.run(100_000).unwrap();
+            regret += simulation.summary().regret / 3.0;
+        }
+        let ratio = plan.predicted_regret / regret;
+        assert!((0.5..2.0).contains(&ratio), "{encoding:?}: {ratio}");
     }
-    let ratio = plan.predicted_regret / regret;
-    assert!((0.5..2.0).contains(&ratio), "{ratio}");
 }

@@ -7,9 +7,10 @@ use std::{
 };
 
 use incrowd_lab::experiment::{Event, ExperimentConfig, Finished, run};
+use incrowd_sim::baseline::PrivUnit;
 
 const SMALL: &str = r#"
-algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-vec", "sdp-vec-growing", "sdp-amp", "linucb-lowswitch", "greedy", "random", "oracle",
+algorithms = ["sblb", "sblb-fixed", "jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "ldp-privunit", "sdp-vec", "sdp-vec-growing", "sdp-amp", "linucb-lowswitch", "greedy", "random", "oracle",
     { name = "sblb", label = "sampled", sampled = 0.5 }]
 horizons = [1500]
 central_epsilons = [1, 2]
@@ -85,7 +86,7 @@ fn files_do_not_depend_on_threads_or_interruptions() {
 fn guarantees_and_tuning_are_reported_as_they_are() {
     let directory = Scratch::new("guarantees");
     let finished = experiment(SMALL, &directory.0, 2);
-    assert_eq!(finished.summary.len(), 2 * (15 + 12), "12 of 15 algorithms can be tuned");
+    assert_eq!(finished.summary.len(), 2 * (16 + 13), "13 of 16 algorithms can be tuned");
     for row in &finished.summary {
         let private = [
             "sblb",
@@ -96,6 +97,7 @@ fn guarantees_and_tuning_are_reported_as_they_are() {
             "jdp-factorized",
             "jdp-factorized-growing",
             "ldp-gaussian",
+            "ldp-privunit",
             "sdp-vec",
             "sdp-vec-growing",
             "sdp-amp",
@@ -107,7 +109,9 @@ fn guarantees_and_tuning_are_reported_as_they_are() {
             assert!(row.epsilon_central_certified.unwrap() <= asked, "{name}");
         }
         match name {
-            "ldp-gaussian" => assert!(row.epsilon_local_certified.unwrap() <= asked),
+            "ldp-gaussian" | "ldp-privunit" => {
+                assert!(row.epsilon_local_certified.unwrap() <= asked);
+            }
             "jdp-tree" | "jdp-growing" | "jdp-factorized" | "jdp-factorized-growing" => {
                 assert_eq!(row.epsilon_local_certified, None);
             }
@@ -248,7 +252,7 @@ fn proof(directory: &Path, algorithm: &str) -> serde_json::Value {
 #[test]
 fn what_runs_has_the_noise_that_is_certified() {
     let text = r#"
-algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "sdp-amp", "sdp-vec", "sdp-vec-growing", "sblb"]
+algorithms = ["jdp-tree", "jdp-growing", "jdp-factorized", "jdp-factorized-growing", "ldp-gaussian", "ldp-privunit", "sdp-amp", "sdp-vec", "sdp-vec-growing", "sblb"]
 horizons = [4000]
 central_epsilons = [1]
 dimensions = [3]
@@ -280,6 +284,10 @@ runs = 1
     let (found, batches) = std("jdp-growing");
     close(found, number("jdp-growing", "noise_std") * batches.sqrt(), "growing");
     close(std("ldp-gaussian").0, number("ldp-gaussian", "noise_std") * 4000f64.sqrt(), "local");
+    let side = |field: &str| number("ldp-privunit", field);
+    let law = PrivUnit::new(side("outside"), side("above")).unwrap();
+    let (moment, _) = law.variances(128);
+    close(std("ldp-privunit").0, (4000.0 * moment).sqrt(), "privunit");
     let people = std("sdp-amp").1 * number("sdp-amp", "batch_size");
     close(std("sdp-amp").0, number("sdp-amp", "noise_std") * people.sqrt(), "sdp-amp");
     for name in ["sdp-vec", "sdp-vec-growing"] {
@@ -498,6 +506,20 @@ fn what_would_be_ignored_or_mislead_is_refused() {
     );
     assert!(with("{ name = 'jdp-tree', bits = 2 }").contains("option bits"));
     assert_eq!(with("{ name = 'sblb', bits = 4096 }"), "bits is 4096, must be from 1 to 4095");
+    for unused in [
+        "{ name = 'jdp-tree', encoding = 'bits' }",
+        "{ name = 'sblb', encoding = 'codebook', accounting = 'paper' }",
+        "{ name = 'sblb', encoding = 'codebook', preset = 'paper-ldp' }",
+    ] {
+        assert!(with(unused).contains("encoding"), "{unused}");
+    }
+    assert!(with("{ name = 'sblb', encoding = 'codebook', bits = 3 }").contains("bits"));
+    for used in ["bits", "codebook", "auto"] {
+        let text =
+            format!("algorithms = [{{ name = 'sblb', encoding = '{used}' }}]\nhorizons = [5]");
+        let config: ExperimentConfig = toml::from_str(&text).unwrap();
+        assert!(config.check(Path::new(".")).is_ok(), "{used}");
+    }
     let many: ExperimentConfig =
         toml::from_str("algorithms = [{ name = 'sblb', bits = 4095 }]\nhorizons = [5]").unwrap();
     assert!(many.check(Path::new(".")).is_ok());
@@ -527,7 +549,7 @@ fn few_people_are_enough() {
     for horizon in [1, 2, 50, 150] {
         let directory = Scratch::new(&format!("few-{horizon}"));
         let text = format!(
-            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'sdp-amp', 'sdp-vec-growing', 'linucb', 'random', 'oracle']\n\
+            "algorithms = ['jdp-tree', 'jdp-growing', 'jdp-factorized', 'jdp-factorized-growing', 'ldp-gaussian', 'ldp-privunit', 'sdp-amp', 'sdp-vec-growing', 'linucb', 'random', 'oracle']\n\
              horizons = [{horizon}]\ncentral_epsilons = [1]\nruns = 1"
         );
         let finished = experiment(&text, &directory.0, 1);

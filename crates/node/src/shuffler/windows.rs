@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use incrowd_device::{DeviceError, pads};
-use incrowd_protocol::{Mechanism, OpenRound};
+use incrowd_protocol::{Law, Mechanism, OpenRound};
 use incrowd_shuffler::{Batch, Refusal};
 
 /// Rounds of a task that one commit closes at most.
@@ -76,7 +76,7 @@ pub(super) fn close_due(
         if coins > COINS {
             break;
         }
-        coins += u64::from(round.size) * u64::from(round.law.bits) * mechanism.coordinates() as u64;
+        coins += u64::from(round.size) * coins_of(round.law) * mechanism.coordinates() as u64;
         let missing = batch.missing();
         let drawn = pads(mechanism, &round, missing)?;
         // As many coins are drawn whatever came, so that the time of a release does not tell it.
@@ -85,6 +85,14 @@ pub(super) fn close_due(
         release(sums.expect("invariant: the pads are those of the missing reports"));
     }
     Ok(())
+}
+
+/// How many coins take as long as one coordinate of a pad.
+fn coins_of(law: Law) -> u64 {
+    match law {
+        Law::Bits(law) => u64::from(law.bits),
+        Law::Codebook(_) => 32,
+    }
 }
 
 /// Watches the wall clock for jumps.
@@ -122,7 +130,7 @@ mod tests {
 
     /// Three rounds of 100 ms from 1000 on.
     fn mechanism() -> Mechanism {
-        let law = Law { bits: 1, flip: FlipProbability::new(1, 2).unwrap() };
+        let law = Law::bits(1, FlipProbability::new(1, 2).unwrap());
         let config = MechanismConfig {
             dimension: 1,
             context_bound: 1.0,

@@ -349,7 +349,7 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
             rounds: 1,
             size: 100_000,
             window: None,
-            law: Law { bits: 4095, flip },
+            law: Law::bits(4095, flip),
         }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },

@@ -21,7 +21,7 @@ async fn fill(node: &Running, round: u32) {
         .map(|number| {
             let counts = (0..5).map(|j| u16::from((round * 31 + number * 7 + j * j) % 5 < 3));
             let id = id(round * 1000 + number);
-            Report::new(node.mechanism(), round, id, counts.collect()).unwrap()
+            Report::new(node.mechanism(), round, id, counts.collect::<Vec<_>>()).unwrap()
         })
         .collect();
     assert_eq!(node.bulk(&reports).await, (u64::from(SIZE), vec![]));

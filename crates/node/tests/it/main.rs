@@ -3,6 +3,7 @@
 mod access;
 mod bandit;
 mod closing;
+mod codebook;
 mod common;
 mod config;
 mod conformance;

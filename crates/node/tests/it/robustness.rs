@@ -299,7 +299,7 @@ async fn r23_one_malicious_report_moves_each_sum_by_at_most_m() {
             assert_eq!(node.put(&report).await.status(), 204, "as often as it likes");
         }
         for number in 0..3u32 {
-            let counts = (0..5u32).map(|j| ((number + j) % 4) as u16).collect();
+            let counts: Vec<u16> = (0..5u32).map(|j| ((number + j) % 4) as u16).collect();
             let report = Report::new(place.mechanism(), 1, id(number), counts).unwrap();
             assert_eq!(node.put(&report).await.status(), 204);
         }

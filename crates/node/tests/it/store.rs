@@ -412,7 +412,10 @@ impl Traces {
     fn count(&mut self, shelf: &mut Shelf, task: &Task, round: u32, number: u32) {
         let report = wide(task, round, number);
         self.sum.resize(27, 0);
-        self.sum.iter_mut().zip(report.counts()).for_each(|(sum, count)| *sum += u64::from(*count));
+        self.sum
+            .iter_mut()
+            .zip(report.payload().counts().unwrap())
+            .for_each(|(sum, count)| *sum += u64::from(*count));
         self.payloads.push(report.encode(task.mechanism()).unwrap()[29..].to_vec());
         self.states.push(packed(&self.sum));
         shelf.accept(task, vec![report]);

@@ -262,7 +262,7 @@ async fn r7_the_release_does_not_depend_on_the_order_of_arrival() {
         let place = Place::new(task.clone());
         let node = place.start(Roles::Shuffler);
         let reports = order.map(|number| {
-            let counts = (0..9u32).map(|j| ((number * 5 + j * 3) % 4) as u16).collect();
+            let counts: Vec<u16> = (0..9u32).map(|j| ((number * 5 + j * 3) % 4) as u16).collect();
             Report::new(place.mechanism(), 1, id(number), counts).unwrap()
         });
         let (one, many) = reports.split_at(order[0] as usize % 5 + 1);
@@ -415,7 +415,10 @@ async fn r12_reports_of_real_devices_have_one_length_and_make_the_release() {
         let context = [f64::from(person) / 40.0, 0.0, -0.3];
         let report = device.report(1, &context, f64::from(person % 2)).unwrap().report;
         lengths.push(report.encode(place.mechanism()).unwrap().len());
-        expected.iter_mut().zip(report.counts()).for_each(|(sum, &count)| *sum += i64::from(count));
+        expected
+            .iter_mut()
+            .zip(report.payload().counts().unwrap())
+            .for_each(|(sum, &count)| *sum += i64::from(count));
         assert_eq!(node.put(&report).await.status(), 204);
     }
     lengths.dedup();

@@ -102,7 +102,10 @@ fn lifting_the_local_cap_buys_accuracy_with_more_bits() {
     let (capped, lifted) = (planned(capped), planned(lifted));
     keeps_its_promises(&lifted);
     assert!(lifted.predicted_regret < 0.6 * capped.predicted_regret);
-    assert!(lifted.most_telling().stage.law.bits > 1 && lifted.certificate.epsilon_local() > 8.0);
+    assert!(
+        lifted.most_telling().stage.law.as_bits().unwrap().bits > 1
+            && lifted.certificate.epsilon_local() > 8.0
+    );
     assert!(lifted.notes.iter().any(|note| note.contains("may tell almost everything")));
     assert!(capped.notes.iter().any(|note| note.contains("default of 8")));
 }
@@ -120,7 +123,7 @@ fn given_numbers_are_taken() {
         .certificate
         .rounds()
         .iter()
-        .map(|r| (r.stage.rounds, r.stage.size, r.stage.law.bits))
+        .map(|r| (r.stage.rounds, r.stage.size, r.stage.law.as_bits().unwrap().bits))
         .collect();
     assert_eq!(sizes, [(233, 300, 2), (100, 301, 2)]);
     assert!(plan.certificate.epsilon_central() > 0.45, "the budget is used");
@@ -235,7 +238,7 @@ fn presets_are_the_papers_and_say_so() {
     let plan = planned(PlanRequest { central_epsilon: Some(0.001), ..request });
     let paper = plan.paper.clone().unwrap();
     // p = 1 - eps^(2/3) T^(1/6) = 0.9: theory notes, section 4.
-    assert!((plan.most_telling().stage.law.flip.value() - 0.9).abs() < 1e-6);
+    assert!((plan.most_telling().stage.law.as_bits().unwrap().flip.value() - 0.9).abs() < 1e-6);
     assert_eq!(paper.batch_size, 463);
     assert!(!paper.feasible && paper.warning.contains("not certified"));
     assert!(plan.certificate.epsilon_central() > 0.001);
@@ -248,7 +251,11 @@ fn presets_are_the_papers_and_say_so() {
         preset: Some(Preset::PaperLdp),
         ..PlanRequest::new(5, 1_000_000)
     };
-    assert!((planned(ldp.clone()).most_telling().stage.law.flip.value() - 0.9875).abs() < 1e-4);
+    assert!(
+        (planned(ldp.clone()).most_telling().stage.law.as_bits().unwrap().flip.value() - 0.9875)
+            .abs()
+            < 1e-4
+    );
     assert!(
         refused(PlanRequest { local_epsilon: LocalLimit::AtMost(1.0), ..ldp.clone() })
             .to_string()

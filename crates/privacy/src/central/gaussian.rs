@@ -6,13 +6,14 @@
 
 use libm::sqrt;
 
-use super::{Setting, steepness::steepest};
+use super::{Setting, StageSetting, steepness::steepest};
 use crate::{
     gaussian::{delta_upper, epsilon_upper},
     numeric::{
         Coins, Upper, slack,
         special::{normal_quantile, normal_tail},
     },
+    renyi::Ideal,
 };
 
 /// Shares of delta that may pay for the tails of the sums. Small sums have steep tails, and want
@@ -39,18 +40,24 @@ pub(crate) struct GaussianBound {
     pub mu: f64,
     /// What is paid for in delta.
     pub spent: f64,
+    /// What the releases have to do with those that this is about.
+    pub ideal: Ideal,
 }
 
 impl GaussianBound {
     /// At least the epsilon at `delta`; none if delta is spent.
     pub fn epsilon(self, delta: f64) -> Option<f64> {
-        let left = delta - self.spent;
-        (left > 0.0).then(|| epsilon_upper(self.mu, left * (1.0 - slack::PRODUCT)))
+        self.ideal.epsilon(delta, |delta| {
+            let left = delta - self.spent;
+            (left > 0.0).then(|| epsilon_upper(self.mu, left * (1.0 - slack::PRODUCT)))
+        })
     }
 
     /// At least the delta at `epsilon`.
     pub fn delta(self, epsilon: f64) -> f64 {
-        (delta_upper(self.mu, epsilon) + Upper::of(self.spent)).value()
+        self.ideal.delta(epsilon, self.spent, |epsilon| {
+            (delta_upper(self.mu, epsilon) + Upper::of(self.spent)).value()
+        })
     }
 }
 
@@ -65,15 +72,15 @@ pub(super) enum Placed {
 
 /// The best of [`SHARES`], by guesses, for k batches of any of these kinds, which have the same
 /// delta and the same k.
-pub(super) fn bound(settings: &[Setting], placed: Placed) -> Option<GaussianBound> {
-    let delta = settings.first()?.delta.get();
-    let many = settings.iter().all(|setting| coins(setting) >= MANY_COINS);
+pub(super) fn bound(settings: &[StageSetting], placed: Placed) -> Option<GaussianBound> {
+    let delta = settings.first()?.delta().get();
+    let many = settings.iter().all(has_many_coins);
     let shares = if many { &SHARES[..1] } else { &SHARES[..] };
     let mut best: Option<(f64, f64)> = None;
     for share in shares {
         let spent = share * delta;
         let guess = if many { None } else { largest(settings, placed, spent, Others::Unanimous) };
-        let epsilon = guess.and_then(|mu| GaussianBound { mu, spent }.epsilon(delta));
+        let epsilon = guess.and_then(|bound| bound.epsilon(delta));
         let epsilon = epsilon.unwrap_or(f64::INFINITY);
         if best.is_none_or(|(least, _)| epsilon < least) {
             best = Some((epsilon, spent));
@@ -84,34 +91,56 @@ pub(super) fn bound(settings: &[Setting], placed: Placed) -> Option<GaussianBoun
 
 /// The bound that spends so much of a delta: the largest mu of all kinds.
 pub(super) fn with_share(
-    settings: &[Setting],
+    settings: &[StageSetting],
     placed: Placed,
     spent: f64,
 ) -> Option<GaussianBound> {
-    let mu = largest(settings, placed, spent, Others::Worst)?;
-    Some(GaussianBound { mu, spent })
+    largest(settings, placed, spent, Others::Worst)
 }
 
-fn largest(settings: &[Setting], placed: Placed, spent: f64, others: Others) -> Option<f64> {
-    let mut mu = 0f64;
+fn largest(
+    settings: &[StageSetting],
+    placed: Placed,
+    spent: f64,
+    others: Others,
+) -> Option<GaussianBound> {
+    let mut largest = GaussianBound { mu: 0.0, spent, ideal: Ideal::NONE };
     for setting in settings {
-        mu = mu.max(of_one(setting, placed, spent, others)?);
+        let found = match setting {
+            StageSetting::Bits(setting) => of_bits(setting, placed, spent, others)?,
+            StageSetting::Codebook(_) if placed == Placed::Anyhow => return None,
+            StageSetting::Codebook(setting) => setting.gaussian(spent)?,
+        };
+        largest.mu = largest.mu.max(found.mu);
+        largest.ideal = largest.ideal.max(found.ideal);
     }
-    Some(mu)
+    Some(largest)
 }
 
-/// mu of one of k releases, all of which together spend so much of a delta.
-pub(super) fn of_one_release(setting: &Setting, spent: f64) -> Option<f64> {
-    let k = f64::from(setting.participations.get());
-    let mu = of_one(setting, Placed::Apart, spent, Others::Worst)?;
-    Some(Upper::of(mu / sqrt(k)).value())
+/// Where tails need no more than the smallest share of delta.
+fn has_many_coins(setting: &StageSetting) -> bool {
+    match setting {
+        StageSetting::Bits(setting) => coins(setting) >= MANY_COINS,
+        StageSetting::Codebook(_) => true,
+    }
+}
+
+/// One of k releases, all of which together spend so much of a delta.
+pub(super) fn of_one_release(setting: &StageSetting, spent: f64) -> Option<GaussianBound> {
+    let k = f64::from(setting.participations().get());
+    let all = with_share(&[*setting], Placed::Apart, spent)?;
+    Some(GaussianBound { mu: Upper::of(all.mu / sqrt(k)).value(), ..all })
+}
+
+fn of_bits(setting: &Setting, placed: Placed, spent: f64, others: Others) -> Option<GaussianBound> {
+    let mu = of_one(setting, placed, spent, others)?;
+    Some(GaussianBound { mu, spent, ideal: Ideal::NONE })
 }
 
 /// The same with the others unanimous, which is not proved to be the worst: a guess.
 pub(super) fn guess(setting: &Setting) -> Option<GaussianBound> {
     let spent = SHARES[0] * setting.delta.get();
-    let mu = of_one(setting, Placed::Apart, spent, Others::Unanimous)?;
-    Some(GaussianBound { mu, spent })
+    of_bits(setting, Placed::Apart, spent, Others::Unanimous)
 }
 
 /// What mu would be if the sums were Gaussian.

@@ -13,22 +13,24 @@ mod divergence;
 mod gaussian;
 mod profile;
 mod several;
+mod stage;
 mod steepness;
 
 pub(crate) use curve::Curve;
 use divergence::{Effort, Laws};
-use gaussian::{GaussianBound, Placed};
+pub(crate) use gaussian::GaussianBound;
+use gaussian::Placed;
 use incrowd_protocol::{
-    BatchSize, Bits, Closes, Delta, Dimension, HonestFraction, Keep, Law, Mechanism,
-    Participations, Stage,
+    BatchSize, Bits, Closes, Delta, Dimension, HonestFraction, Keep, Mechanism, Participations,
 };
 use libm::exp;
-pub(crate) use several::{Together, prove_any_of};
+pub(crate) use several::{Changed, Together, prove_any_of};
+pub use stage::StageSetting;
 
 use crate::{
     Bound, BoundName, PrivacyError, clones, composition, local,
-    numeric::{Binomial, Pmf, Upper, up},
-    renyi::{self, RenyiBound},
+    numeric::{Binomial, Pmf, up},
+    renyi::{self, Ideal, RenyiBound},
 };
 
 /// Share of delta that pays for cutting off the tails of the sums.
@@ -46,10 +48,7 @@ const MOST_GRID_COVERED: u32 = 8;
 /// tried: its conversion alone costs more. A choice between proved bounds, nothing more.
 const NEAR_LIMIT: f64 = 0.03;
 
-/// Why the numbers of a mechanism are valid units.
-const CHECKED: &str = "invariant: a mechanism is checked";
-
-/// What the central guarantee of a round depends on.
+/// What the central guarantee of a round of bits depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
     /// Dimension of the contexts (d).
@@ -74,7 +73,7 @@ pub enum Presence {
     /// The values of the reports. Whether and when they are sent is the same.
     Fixed,
     /// The values, and which rounds they are in, if any: each round closes at its time and is
-    /// filled up with reports of v = 0.
+    /// filled up with reports of v = 0, or with words picked blindly.
     Free,
 }
 
@@ -84,6 +83,14 @@ impl Presence {
         match mechanism.closes() {
             Closes::Count { .. } => Self::Fixed,
             Closes::Time { .. } => Self::Free,
+        }
+    }
+
+    /// How many releases may differ, at most, between two ways in which one person takes part.
+    pub(crate) fn releases(self, participations: Participations) -> u32 {
+        match self {
+            Self::Fixed => participations.get(),
+            Self::Free => participations.get().saturating_mul(2),
         }
     }
 }
@@ -104,34 +111,12 @@ impl Setting {
         Self { dimension, bits, keep, others, participations, delta, presence }
     }
 
-    /// The setting of a stage of a mechanism.
-    pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Self {
-        let Law { bits, flip } = stage.law;
-        // The nearest float may be below c.
-        let keep = Keep::new(Upper::nearest(flip.keep()).value());
-        let size = BatchSize::new(u64::from(stage.size));
-        Self {
-            dimension: mechanism.dimension_unit(),
-            bits: Bits::new(bits).expect(CHECKED),
-            keep: keep.expect("invariant: c is at most 1 - 2^-32"),
-            others: honest_others(size.expect(CHECKED), mechanism.honest_fraction()),
-            participations: mechanism.participations(),
-            delta: mechanism.central_delta(),
-            presence: Presence::of(mechanism),
-        }
-    }
-
     fn coordinates(&self) -> f64 {
         local::coordinates(self.dimension)
     }
 
-    /// How many releases may differ, at most, between two ways in which one person takes part.
     fn releases(&self) -> u32 {
-        let k = self.participations.get();
-        match self.presence {
-            Presence::Fixed => k,
-            Presence::Free => k.saturating_mul(2),
-        }
+        self.presence.releases(self.participations)
     }
 
     /// The local epsilon of every report that may differ: what holds without any crowd.
@@ -168,7 +153,8 @@ pub fn certify(setting: &Setting) -> Result<Bound, PrivacyError> {
 /// The smallest proved central epsilon, and what is known at every epsilon.
 pub(crate) fn prove(setting: &Setting) -> Result<(Bound, Curve), PrivacyError> {
     let cap = setting.local();
-    let gaussian = gaussian::bound(&[*setting], Placed::Apart);
+    let any = [StageSetting::Bits(*setting)];
+    let gaussian = gaussian::bound(&any, Placed::Apart);
     let renyi = match gaussian {
         Some(gaussian) if is_near_limit(setting, gaussian) => None,
         _ if setting.others == 0 => None,
@@ -183,14 +169,14 @@ pub(crate) fn prove(setting: &Setting) -> Result<(Bound, Curve), PrivacyError> {
         }
     };
     let mut all = vec![cap];
-    all.extend(gaussian.and_then(|bound| of_gaussian(setting, bound, cap)));
+    all.extend(gaussian.and_then(|bound| of_gaussian(setting.delta, bound, cap)));
     all.extend(renyi.map(|(name, bound)| capped(name, bound.epsilon(), cap)));
     if gaussian.is_none() && setting.others > 0 {
         all.push(capped(BoundName::Clones, clones(setting)?, cap));
     }
     let smallest = Bound::smallest(all).unwrap_or(cap);
     let renyi = renyi.map(|(_, bound)| bound);
-    Ok((smallest, Curve::new(&[*setting], smallest, cap, gaussian, renyi)))
+    Ok((smallest, Curve::new(&any, smallest, cap, gaussian, renyi)))
 }
 
 /// Whether no Renyi divergence promises to be better. The blanket loses sqrt(1 + c).
@@ -200,16 +186,16 @@ fn is_near_limit(setting: &Setting, found: GaussianBound) -> bool {
     found.mu <= gaussian::limit(setting) * (1.0 + NEAR_LIMIT) * lost
 }
 
-fn of_gaussian(setting: &Setting, bound: GaussianBound, cap: Bound) -> Option<Bound> {
-    let epsilon = bound.epsilon(setting.delta.get())?;
+fn of_gaussian(delta: Delta, bound: GaussianBound, cap: Bound) -> Option<Bound> {
+    let epsilon = bound.epsilon(delta.get())?;
     Some(capped(BoundName::Gaussian, epsilon, cap))
 }
 
 /// Every proved central epsilon, each at most the local one.
 pub fn bounds(setting: &Setting) -> Result<Vec<Bound>, PrivacyError> {
     let cap = setting.local();
-    let gaussian = gaussian::bound(&[*setting], Placed::Apart);
-    let gaussian = gaussian.and_then(|bound| of_gaussian(setting, bound, cap));
+    let gaussian = gaussian::bound(&[StageSetting::Bits(*setting)], Placed::Apart);
+    let gaussian = gaussian.and_then(|bound| of_gaussian(setting.delta, bound, cap));
     if setting.others == 0 {
         return Ok([Some(cap), gaussian].into_iter().flatten().collect());
     }
@@ -250,7 +236,8 @@ pub fn approx_mu(setting: &Setting) -> Option<f64> {
 
 /// The proved mu of all k batches together, and the part of delta that it spends.
 pub fn mu_upper(setting: &Setting) -> Option<(f64, f64)> {
-    gaussian::bound(&[*setting], Placed::Apart).map(|bound| (bound.mu, bound.spent))
+    gaussian::bound(&[StageSetting::Bits(*setting)], Placed::Apart)
+        .map(|bound| (bound.mu, bound.spent))
 }
 
 /// # Reference
@@ -352,7 +339,16 @@ fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
 /// k reports with this divergence each, with the share of delta that is already spent.
 fn renyi(setting: &Setting, divergence: f64, order: f64, spent: f64) -> RenyiBound {
     let divergence = f64::from(setting.participations.get()) * divergence;
-    RenyiBound { divergence, order, delta: setting.delta.get(), spent }
+    RenyiBound { divergence, order, delta: setting.delta.get(), spent, ideal: Ideal::NONE }
+}
+
+/// The order 1 + `excess`, or the nearest one in (1, 2] or [3, inf).
+fn proved_order(excess: f64) -> f64 {
+    match 1.0 + excess {
+        order if order > 2.0 && order < 2.5 => 2.0,
+        order if (2.5..3.0).contains(&order) => 3.0,
+        order => order,
+    }
 }
 
 /// The order alpha in (1, 2] or [3, inf) with the smallest epsilon for this law of the others' sum,
@@ -362,11 +358,7 @@ fn best_order(setting: &Setting, sums: &Pmf, spent: f64) -> Option<(f64, f64)> {
     let effort = Effort { tolerance: 0.02, pieces: 16 };
     let laws = Laws::new(sums, setting.bits.get(), setting.keep.get(), tail_mass(setting), groups)?;
     let at = |exponent: f64| -> (f64, f64) {
-        let order = match 1.0 + exp(exponent) {
-            order if order > 2.0 && order < 2.5 => 2.0,
-            order if (2.5..3.0).contains(&order) => 3.0,
-            order => order,
-        };
+        let order = proved_order(exp(exponent));
         let kappa = laws.kappa(order, effort).unwrap_or(f64::INFINITY);
         (renyi(setting, divergence(setting, kappa, order), order, spent).epsilon(), order)
     };

@@ -11,7 +11,7 @@ fn mechanism(stages: &[(u32, u32, f64)], participations: u32, honest_fraction: f
         rounds: 3,
         size,
         window: None,
-        law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
+        law: Law::bits(bits, FlipProbability::from_keep(keep).unwrap()),
     };
     MechanismConfig {
         dimension: 3,
@@ -95,7 +95,7 @@ fn batches_of_different_stages_are_composed_as_such() {
         rounds: 5,
         size,
         window: None,
-        law: Law { bits: 1, flip: FlipProbability::new(flip.0, flip.1).unwrap() },
+        law: Law::bits(1, FlipProbability::new(flip.0, flip.1).unwrap()),
     };
     let mechanism = MechanismConfig {
         dimension: 1,
@@ -137,7 +137,7 @@ fn rounds_that_close_by_time_cover_presence_and_say_what_that_needs() {
         rounds: 3,
         size: 500,
         window,
-        law: Law { bits: 64, flip: FlipProbability::from_keep(0.4).unwrap() },
+        law: Law::bits(64, FlipProbability::from_keep(0.4).unwrap()),
     };
     let mechanism = |closes, window| {
         let config = MechanismConfig {

@@ -67,7 +67,7 @@ impl Case {
             rounds: 5,
             size,
             window: None,
-            law: Law { bits, flip: FlipProbability::from_keep(keep).unwrap() },
+            law: Law::bits(bits, FlipProbability::from_keep(keep).unwrap()),
         };
         MechanismConfig {
             dimension: self.dimension,

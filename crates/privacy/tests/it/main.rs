@@ -3,6 +3,7 @@
 mod central;
 mod certificate;
 mod clones;
+mod codebook;
 mod composition;
 mod gaussian;
 mod local;

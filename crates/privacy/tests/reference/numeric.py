@@ -102,6 +102,13 @@ def ln_at_least(n, p, k):
     return mp.log(geometric_sum(point(n, p, k), ratios()))
 
 
+def among_best(words, chosen, y):
+    """The chance that at most chosen - 1 of words - 1 normal variables are above y, term by term."""
+    n, above = int(words) - 1, normal_tail(y)
+    return mp.fsum(mp.binomial(n, j) * above**j * (1 - above) ** (n - j) for j in range(int(chosen)))
+
+
+BEST = [(words, chosen, y) for words, chosen in [(2, 1), (8, 2), (256, 1), (256, 17), (256, 128)] for y in (-3.0, -0.5, 0.0, 0.75, 1.5, 2.5, 6.0)]
 CHOOSE = [(5, 2), (10, 0), (100, 50), (1000, 3), (10**6, 500000), (10**9, 1000), (10**9, 5 * 10**8)]
 DEVIANCE = [(5.0, 5.0), (5.0, 5.001), (100.0, 90.0), (100.0, 10.0), (1e6, 1000500.0), (1e9, 999999990.0), (3.0, 1e5), (1e10, 1e10 + 1)]
 STIRLING = [1.0, 2.0, 7.0, 15.0, 16.0, 17.0, 100.0, 1e4, 1e8]
@@ -133,6 +140,7 @@ def main():
         "mills": table(["x"], [(x,) for x in MILLS], mills),
         "power_excess": table(["z", "power"], POWER, power_excess),
         "exp_excess": table(["z"], [(z,) for z in EXP], exp_excess),
+        "among_best": table(["words", "chosen", "y"], BEST, among_best),
         "point": table(binomial, POINTS, point),
         "at_most": table(binomial, AT_MOST, at_most),
         "ln_at_least": table(binomial, AT_LEAST, ln_at_least),

@@ -1,17 +1,27 @@
 //! Codecs round-trip, refuse what is not theirs, and give every content the same length.
 
 use incrowd_protocol::{
-    BatchSums, Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Model,
-    ProtocolError, Release, ReleaseHash, Report, ReportId, RoundNotice, Stage, TaskConfig,
+    BatchSums, CLIP, Closes, CodebookLaw, FlipProbability, Law, Layout, Mechanism, MechanismConfig,
+    Model, OutsideProbability, Payload, ProtocolError, Release, ReleaseHash, Report, ReportId,
+    RoundNotice, Stage, TaskConfig,
 };
 use proptest::prelude::*;
 
 fn mechanism(dimension: u32, bits: u32) -> Mechanism {
-    let flip = FlipProbability::new(1, 2).unwrap();
+    of_law(dimension, Law::bits(bits, FlipProbability::new(1, 2).unwrap()))
+}
+
+fn codebook(dimension: u32, words: u32) -> Mechanism {
+    let outside = OutsideProbability::new(1, 4).unwrap();
+    let law = CodebookLaw { words, chosen: words / 2, outside, moment_weight: 128 };
+    of_law(dimension, Law::Codebook(law))
+}
+
+fn of_law(dimension: u32, law: Law) -> Mechanism {
     MechanismConfig {
         dimension,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 5, size: 10, window: None, law: Law { bits, flip } }],
+        schedule: vec![Stage { rounds: 5, size: 10, window: None, law }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 1 },
         central_delta: 1e-6,
@@ -33,11 +43,77 @@ fn report() -> impl Strategy<Value = (Mechanism, Report)> {
     })
 }
 
+fn word_report() -> impl Strategy<Value = (Mechanism, Report)> {
+    (1u32..12, 2u32..=256).prop_flat_map(|(dimension, words)| {
+        let mechanism = codebook(dimension, words);
+        (any::<[u8; 16]>(), 0..words, any::<[u8; 16]>(), 1u32..=5).prop_map(
+            move |(seed, index, id, round)| {
+                let payload = Payload::Word { seed, index: index as u8 };
+                let report = Report::new(&mechanism, round, ReportId(id), payload).unwrap();
+                (mechanism.clone(), report)
+            },
+        )
+    })
+}
+
+/// A word's bytes with another index.
+fn with_index(bytes: &[u8], index: u8) -> Vec<u8> {
+    [&bytes[..45], &[index]].concat()
+}
+
 proptest! {
+    /// The length is that of every content and dimension; the payload is the seed and the index.
+    #[test]
+    fn a_word_comes_back_and_no_other_length_or_index_is_taken((mechanism, report) in word_report(), extra in 1usize..5) {
+        let bytes = report.encode(&mechanism).unwrap();
+        let law = mechanism.round(1).unwrap().law;
+        prop_assert_eq!((bytes.len(), Report::encoded_len(&mechanism, law)), (46, 46));
+        let &Payload::Word { seed, index } = report.payload() else { panic!("a word") };
+        prop_assert_eq!(&bytes[29..], &[&seed[..], &[index]].concat()[..]);
+        prop_assert_eq!(&Report::decode(&bytes, &mechanism).unwrap(), &report);
+        for length in 0..bytes.len() {
+            let short = matches!(Report::decode(&bytes[..length], &mechanism), Err(ProtocolError::Short { .. }));
+            prop_assert!(short);
+        }
+        let long = [bytes.clone(), vec![0; extra]].concat();
+        let refused = matches!(Report::decode(&long, &mechanism), Err(ProtocolError::Long { .. }));
+        prop_assert!(refused);
+        let Law::Codebook(CodebookLaw { words, .. }) = law else { panic!("a codebook") };
+        for other in 0..=255u8 {
+            let decoded = Report::decode(&with_index(&bytes, other), &mechanism);
+            let made = Report::new(&mechanism, report.round(), report.id(), Payload::Word { seed, index: other });
+            prop_assert_eq!(&decoded, &made);
+            let refusal = ProtocolError::WordIndex { index: other, words };
+            prop_assert_eq!(decoded.err(), (u32::from(other) >= words).then_some(refusal));
+        }
+    }
+
+    /// R8, R23: whatever is decoded encodes to the same bytes, and moves no sum by more than a word
+    /// can.
+    #[test]
+    fn decoding_garbage_of_a_word_is_canonical_and_bounded(
+        (mechanism, report) in word_report(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..6),
+    ) {
+        let mut bytes = report.encode(&mechanism).unwrap();
+        for (index, bit) in flips {
+            let index = index.index(bytes.len());
+            bytes[index] ^= 1 << bit;
+        }
+        if let Ok(decoded) = Report::decode(&bytes, &mechanism) {
+            prop_assert_eq!(decoded.encode(&mechanism).unwrap(), bytes);
+            let mut sums = vec![0; mechanism.coordinates()];
+            decoded.payload().add_to(&mut sums);
+            let (low, high) = mechanism.round(1).unwrap().law.range();
+            prop_assert_eq!((low, high), (-i64::from(CLIP), i64::from(CLIP)));
+            prop_assert!(sums.iter().all(|sum| (low..=high).contains(sum)));
+        }
+    }
+
     #[test]
     fn a_report_comes_back_and_no_other_length_is_taken((mechanism, report) in report(), extra in 1usize..5) {
         let bytes = report.encode(&mechanism).unwrap();
-        prop_assert_eq!(bytes.len(), Report::encoded_len(&mechanism, mechanism.round(1).unwrap().law.bits));
+        prop_assert_eq!(bytes.len(), Report::encoded_len(&mechanism, mechanism.round(1).unwrap().law));
         prop_assert_eq!(&Report::decode(&bytes, &mechanism).unwrap(), &report);
         for length in 0..bytes.len() {
             let short = matches!(Report::decode(&bytes[..length], &mechanism), Err(ProtocolError::Short { .. }));
@@ -61,8 +137,8 @@ proptest! {
             bytes[index] ^= 1 << bit;
         }
         if let Ok(decoded) = Report::decode(&bytes, &mechanism) {
-            let bits = mechanism.round(decoded.round()).unwrap().law.bits;
-            prop_assert!(decoded.counts().iter().all(|&count| u32::from(count) <= bits));
+            let bits = mechanism.round(decoded.round()).unwrap().law.as_bits().unwrap().bits;
+            prop_assert!(decoded.payload().counts().unwrap().iter().all(|&count| u32::from(count) <= bits));
             prop_assert_eq!(decoded.encode(&mechanism).unwrap(), bytes);
         }
     }
@@ -70,6 +146,32 @@ proptest! {
     #[test]
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         let _ = Report::decode(&bytes, &mechanism(3, 2));
+    }
+}
+
+/// Content of another encoding than the round's is no report.
+#[test]
+fn counts_are_no_word_and_a_word_is_no_counts() {
+    let (bits, words) = (mechanism(3, 2), codebook(3, 16));
+    let (id, word) = (ReportId([1; 16]), Payload::Word { seed: [2; 16], index: 0 });
+    assert_eq!(Report::new(&bits, 2, id, word), Err(ProtocolError::Payload(2)));
+    assert_eq!(Report::new(&words, 2, id, vec![0; 9]), Err(ProtocolError::Payload(2)));
+}
+
+#[test]
+fn sums_of_words_are_signed_and_bounded() {
+    let mechanism = codebook(1, 16);
+    for extreme in [1360, -1360] {
+        let sums = BatchSums::new(&mechanism, 1, vec![extreme, -extreme]).unwrap();
+        let release = Release::new(sums, None).unwrap();
+        let text = serde_json::to_string(&release).unwrap();
+        assert!(text.contains(&format!(r#""sums":["{extreme}","{}"]"#, -extreme)), "{text}");
+        assert_eq!(serde_json::from_str::<Release>(&text).unwrap(), release);
+    }
+    for found in [1361, -1361, i64::MAX, i64::MIN] {
+        let error = BatchSums::new(&mechanism, 1, vec![0, found]).unwrap_err();
+        let wanted = ProtocolError::Range { coordinate: 1, found, low: -1360, high: 1360 };
+        assert_eq!(error, wanted);
     }
 }
 
@@ -83,7 +185,7 @@ fn sums_and_models_are_checked_when_read() {
     assert_eq!(serde_json::from_str::<Release>(&text).unwrap(), release);
     for wrong in [21, -1] {
         let range = BatchSums::new(&mechanism, 1, vec![wrong, 0]).unwrap_err();
-        assert_eq!(range, ProtocolError::Range { coordinate: 0, found: wrong, limit: 20 });
+        assert_eq!(range, ProtocolError::Range { coordinate: 0, found: wrong, low: 0, high: 20 });
     }
     let hash = ReleaseHash::of(text.as_bytes());
     assert_eq!(Release::new(sums, Some(hash)), Err(ProtocolError::Previous(1)));

@@ -5,7 +5,7 @@ use incrowd_protocol::{Dimension, MechanismHash};
 use libm::sqrt;
 use serde::Serialize;
 
-use super::{Baseline, BaselineError, BinomialBatch, factorized, gaussian, tree_levels};
+use super::{Baseline, BaselineError, BinomialBatch, PrivUnit, factorized, gaussian, tree_levels};
 
 /// What a baseline's mechanism guarantees, proved. Only [`certify`] makes one, and it carries the
 /// hash of the mechanism it is about.
@@ -62,6 +62,10 @@ pub fn certify(baseline: &Baseline) -> Result<BaselineCertificate, BaselineError
         | Baseline::GaussianFactorized { .. }
         | Baseline::GaussianBatches { .. } => (None, released),
         Baseline::LocalGaussian { .. } => (released, released),
+        Baseline::LocalPrivUnit { outside, above, .. } => {
+            let epsilon = PrivUnit::new(outside, above)?.epsilon_upper();
+            (Some(epsilon), Some(epsilon))
+        }
         Baseline::ShuffledGaussian { dimension, noise_std, .. } => {
             let report = Baseline::LocalGaussian { dimension, noise_std, delta };
             (shift_upper(&report)?.map(of_shift), released)
@@ -96,7 +100,7 @@ pub(super) fn shift_upper(baseline: &Baseline) -> Result<Option<f64>, BaselineEr
         Baseline::GaussianBatches { .. }
         | Baseline::LocalGaussian { .. }
         | Baseline::ShuffledGaussian { .. } => Some(diameter / baseline.noise_std()),
-        Baseline::ShuffledBinomial { .. } => None,
+        Baseline::LocalPrivUnit { .. } | Baseline::ShuffledBinomial { .. } => None,
     })
 }
 
@@ -118,7 +122,7 @@ fn adversary(baseline: &Baseline) -> &'static str {
         | Baseline::GaussianBatches { .. } => {
             "whoever sees every model and everyone else's choices; the server sees all raw data and is trusted"
         }
-        Baseline::LocalGaussian { .. } => {
+        Baseline::LocalGaussian { .. } | Baseline::LocalPrivUnit { .. } => {
             "whoever sees every report and who sent it; only the person's own device is trusted"
         }
         Baseline::ShuffledGaussian { .. } | Baseline::ShuffledBinomial { .. } => {

@@ -37,6 +37,17 @@ pub enum BaselineError {
         /// The largest amount of noise.
         most: &'static str,
     },
+    /// A side of a threshold that has no chance, or more than half.
+    #[error("{what} is {value}, must be from 1e-290 to 0.5")]
+    Side {
+        /// Which chance.
+        what: &'static str,
+        /// Value found.
+        value: f64,
+    },
+    /// A weight that leaves nothing for the moment or for the Gram matrix.
+    #[error("moment_weight is {0}, must be from 1 to 255")]
+    MomentWeight(u32),
     /// A quantity is outside of its range.
     #[error(transparent)]
     Unit(#[from] UnitError),

@@ -18,6 +18,7 @@ mod certificate;
 mod error;
 mod factorized;
 mod gaussian;
+mod privunit;
 
 pub use calibrate::{
     gaussian_batches, gaussian_factorized, gaussian_tree, gaussian_tree_as_printed, local_gaussian,
@@ -30,6 +31,8 @@ pub use factorized::{MOST_RELEASES, prefix_variances, square_root_coefficients};
 pub use gaussian::tree_levels;
 use incrowd_protocol::{BatchSize, Delta, Dimension, MechanismHash};
 use libm::sqrt;
+pub(crate) use privunit::statistic_scales;
+pub use privunit::{PrivUnit, local_privunit};
 use serde::{Deserialize, Serialize};
 use std::iter;
 
@@ -150,7 +153,20 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// The same reports behind a shuffler that releases the sum of a batch, as ours does.
+    /// Every person sends [`PrivUnit`] of a unit vector: of z = (sqrt(w) r u, sqrt(1-w) svec(u u')),
+    /// svec with its off-diagonal entries times sqrt(2), and of one more entry that makes |z| = 1.
+    LocalPrivUnit {
+        /// Dimension of the contexts (d).
+        dimension: u32,
+        /// Chance that the vector is on the far side of the threshold (1 - p).
+        outside: f64,
+        /// Chance that a standard normal variable is above the threshold (1 - q).
+        above: f64,
+        /// Share of the squared norm that the moment may have (w), in 256ths.
+        moment_weight: u32,
+    },
+    /// The same reports as of [`Baseline::LocalGaussian`] behind a shuffler that releases the sum of
+    /// a batch, as ours does.
     ///
     /// # Reference
     /// Chowdhury, Zhou 2022, *Shuffle private linear contextual bandits*, SDP-Amp.
@@ -199,6 +215,9 @@ impl Baseline {
             Self::LocalGaussian { dimension, noise_std, delta } => {
                 ("local-gaussian", vec![dimension], vec![noise_std, delta])
             }
+            Self::LocalPrivUnit { dimension, outside, above, moment_weight } => {
+                ("local-privunit", vec![dimension, moment_weight], vec![outside, above])
+            }
             Self::ShuffledGaussian { dimension, batch_size, noise_std, delta } => {
                 ("shuffled-gaussian", vec![dimension, batch_size], vec![noise_std, delta])
             }
@@ -221,14 +240,16 @@ impl Baseline {
             | Self::GaussianFactorized { dimension, .. }
             | Self::GaussianBatches { dimension, .. }
             | Self::LocalGaussian { dimension, .. }
+            | Self::LocalPrivUnit { dimension, .. }
             | Self::ShuffledGaussian { dimension, .. }
             | Self::ShuffledBinomial { dimension, .. } => dimension,
         }
     }
 
-    /// Delta of the guarantee.
+    /// Delta of the guarantee; 0 where it has none.
     pub fn delta(&self) -> f64 {
         match *self {
+            Self::LocalPrivUnit { .. } => 0.0,
             Self::GaussianTree { delta, .. }
             | Self::GaussianFactorized { delta, .. }
             | Self::GaussianBatches { delta, .. }
@@ -240,9 +261,14 @@ impl Baseline {
 
     /// Standard deviation of the noise of one released sum (a node of the tree, the first prefix of
     /// a factorization, one person's report, a batch), for each coordinate of v. For the binomial
-    /// it is that of the noisiest batch, and an upper bound.
+    /// it is that of the noisiest batch, and an upper bound; for vectors that of the moment, and an
+    /// upper bound.
     pub fn noise_std(&self) -> f64 {
         match *self {
+            Self::LocalPrivUnit { outside, above, moment_weight, .. } => {
+                let law = PrivUnit::new(outside, above);
+                law.map_or(f64::NAN, |law| sqrt(law.variances(moment_weight).0))
+            }
             Self::GaussianTree { noise_std, .. }
             | Self::GaussianFactorized { noise_std, .. }
             | Self::GaussianBatches { noise_std, .. }
@@ -258,8 +284,14 @@ impl Baseline {
 
     fn check(&self) -> Result<(), BaselineError> {
         Dimension::new(self.dimension())?;
-        Delta::new(self.delta())?;
+        if !matches!(self, Self::LocalPrivUnit { .. }) {
+            Delta::new(self.delta())?;
+        }
         match *self {
+            Self::LocalPrivUnit { outside, above, moment_weight, .. } => {
+                PrivUnit::new(outside, above)?;
+                check_weight(moment_weight)
+            }
             Self::GaussianTree { leaf_size, leaves, noise_std, .. } => {
                 check_tree(leaf_size, leaves)?;
                 check_noise(noise_std)
@@ -290,6 +322,14 @@ fn check_levels(levels: u32) -> Result<u32, BaselineError> {
         Ok(levels)
     } else {
         Err(BaselineError::Levels(levels))
+    }
+}
+
+fn check_weight(moment_weight: u32) -> Result<(), BaselineError> {
+    if (1..=255).contains(&moment_weight) {
+        Ok(())
+    } else {
+        Err(BaselineError::MomentWeight(moment_weight))
     }
 }
 

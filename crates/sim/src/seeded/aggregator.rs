@@ -7,25 +7,37 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
 use rand_distr::{Binomial, Distribution, StandardNormal};
 
-use super::stream;
-use crate::baseline::BinomialBatch;
+use super::{directed::DirectedSums, stream, uniform};
+use crate::baseline::{BinomialBatch, PrivUnit, statistic_scales};
 
 /// Noisy sums of r u and tril(u u') over some people, u = x/L. Only an aggregator makes one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
     sums: Vec<f64>,
-    variance: f64,
+    moment_variance: f64,
+    gram_variance: f64,
 }
 
 impl Release {
+    /// With noise of one variance everywhere.
+    fn uniform(sums: Vec<f64>, variance: f64) -> Self {
+        Self { sums, moment_variance: variance, gram_variance: variance }
+    }
+
     /// The sums.
     pub fn sums(&self) -> &[f64] {
         &self.sums
     }
 
-    /// Variance of the noise of each of them.
-    pub fn variance(&self) -> f64 {
-        self.variance
+    /// Variance of the noise of each of the first d, the sum of r u; or an upper bound.
+    pub fn moment_variance(&self) -> f64 {
+        self.moment_variance
+    }
+
+    /// Variance of the noise of each of the others, the sum of u u', off the diagonal; or an upper
+    /// bound.
+    pub fn gram_variance(&self) -> f64 {
+        self.gram_variance
     }
 }
 
@@ -115,7 +127,7 @@ impl Aggregator for GaussianAggregator {
         }
         self.count = 0;
         self.batches += 1;
-        Some(Release { sums, variance })
+        Some(Release::uniform(sums, variance))
     }
 }
 
@@ -169,6 +181,69 @@ impl Aggregator for BinomialAggregator {
         }
         self.count = 0;
         self.released += 1;
-        Some(Release { sums: estimates, variance: batch.variance() })
+        Some(Release::uniform(estimates, batch.variance()))
+    }
+}
+
+/// Everyone sends a vector that points along their own (Asi, Feldman, Talwar 2022, PrivUnitG).
+pub struct PrivUnitAggregator {
+    dimension: usize,
+    /// People between two releases.
+    interval: u32,
+    law: PrivUnit,
+    moment_weight: u32,
+    scales: Vec<f64>,
+    statistic: Vec<f64>,
+    sums: DirectedSums,
+    count: u32,
+    rng: ChaCha8Rng,
+}
+
+impl PrivUnitAggregator {
+    /// The server hears of `interval` people at a time. `moment_weight` is in 256ths, 1 to 255.
+    pub fn new(
+        dimension: usize,
+        interval: u32,
+        law: PrivUnit,
+        moment_weight: u32,
+        seed: u64,
+    ) -> Self {
+        let scales = statistic_scales(dimension, moment_weight);
+        Self {
+            dimension,
+            interval,
+            law,
+            moment_weight,
+            statistic: vec![0.0; scales.len()],
+            sums: DirectedSums::new(scales.len()),
+            scales,
+            count: 0,
+            rng: stream(seed, 2),
+        }
+    }
+}
+
+impl Aggregator for PrivUnitAggregator {
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
+        let (statistic, scales) = (&mut self.statistic, &self.scales);
+        for_each_coordinate(context, reward, |i, value| statistic[i] = scales[i] * value);
+        let along = self.law.component(uniform(&mut self.rng), uniform(&mut self.rng));
+        // The entry that makes it a unit vector is not needed again: across, all are independent.
+        self.sums.add(&self.statistic, along, &mut self.rng);
+        self.count += 1;
+        if self.count < self.interval {
+            return None;
+        }
+        let (people, gain) = (f64::from(self.count), self.law.gain());
+        self.count = 0;
+        let mut sums = self.sums.take(0.0, &mut self.rng);
+        sums.iter_mut().zip(&self.scales).for_each(|(sum, scale)| *sum /= gain * scale);
+        let (moment, gram) = self.law.variances(self.moment_weight);
+        let (moment_variance, gram_variance) = (people * moment, people * gram);
+        Some(Release { sums, moment_variance, gram_variance })
     }
 }

@@ -64,6 +64,6 @@ impl Algorithm for Sblb {
 
     fn noise_std(&self) -> Option<f64> {
         let round = self.bandit.statistics().round();
-        Some(incrowd_bandit::noise_variance(self.task.mechanism(), round).sqrt())
+        Some(incrowd_bandit::noise_variances(self.task.mechanism(), round).0.sqrt())
     }
 }

@@ -47,7 +47,7 @@ impl<C: Aggregator> Algorithm for Untrusted<C> {
     }
 
     fn noise_std(&self) -> Option<f64> {
-        Some(self.server.variance.sqrt())
+        Some(self.server.moment_variance.sqrt())
     }
 }
 
@@ -57,7 +57,8 @@ struct Server {
     learner: LearnerConfig,
     moment: Vec<f64>,
     gram: Vec<f64>,
-    variance: f64,
+    moment_variance: f64,
+    gram_variance: f64,
     progress: Progress,
 }
 
@@ -68,7 +69,8 @@ impl Server {
             learner,
             moment: vec![0.0; dimension],
             gram: vec![0.0; incrowd_protocol::triangle(dimension)],
-            variance: 0.0,
+            moment_variance: 0.0,
+            gram_variance: 0.0,
             progress: Progress::default(),
         }
     }
@@ -77,14 +79,14 @@ impl Server {
         for (sum, value) in self.moment.iter_mut().chain(&mut self.gram).zip(release.sums()) {
             *sum += value;
         }
-        self.variance += release.variance();
+        self.moment_variance += release.moment_variance();
+        self.gram_variance += release.gram_variance();
         self.progress.batches += 1;
-        let std = self.variance.sqrt();
         let sums = NoisySums {
             moment: &self.moment,
             gram: &self.gram,
-            moment_std: std,
-            gram_std: std,
+            moment_std: self.moment_variance.sqrt(),
+            gram_std: self.gram_variance.sqrt(),
             releases: self.progress.batches as u32,
             floor: 1.0,
         };

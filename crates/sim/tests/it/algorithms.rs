@@ -9,8 +9,9 @@ use incrowd_protocol::{
 };
 use incrowd_sim::{
     Aggregator, Algorithm, BinomialAggregator, Choice, GaussianAggregator, GaussianNoise,
-    Guarantee, LinUcb, Oracle, Random, Release, Rewards, Simulation, Synthetic, Trusted,
-    baseline::{self, Baseline, BinomialBatch},
+    Guarantee, LinUcb, Oracle, PrivUnitAggregator, Random, Release, Rewards, Simulation, Synthetic,
+    Trusted,
+    baseline::{self, Baseline, BinomialBatch, PrivUnit},
 };
 
 const X: [f64; 3] = [0.6, -0.5, 0.3];
@@ -40,7 +41,7 @@ fn check(releases: &[Release], rounding: f64) {
         let values = || releases.iter().map(|release| release.sums()[k]);
         let mean = values().sum::<f64>() / n;
         let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let stated = releases[0].variance();
+        let stated = releases[0].moment_variance();
         let expected = f64::from(BATCH) * truth;
         assert!((mean - expected).abs() < 7.0 * (stated / n).sqrt(), "{k}: {mean} {expected}");
         // Random rounding has at most its part of the stated variance.
@@ -61,6 +62,74 @@ fn crowds_release_unbiased_sums_with_the_stated_noise() {
     check(&releases(BinomialAggregator::new(3, vec![batch], 1)), rounding);
 }
 
+/// Everybody is the same person, so the moments of a sum follow from those of one report: mean l z,
+/// covariance l (I + (v-1) z z')/m^2 over the scales, m the mean of y and v its variance, both
+/// integrated here. As above 7 standard errors: no variance is above l, and that of a product of two
+/// nearly normal sums is at most 2 l^2. 10 means and 55 products: false alarms below 1e-9. A mean
+/// or threshold that is 10% off, or one and a half times the variance along z, must not fit.
+#[test]
+fn privunit_has_the_stated_law() {
+    let (outside, above, weight) = (0.2, 0.15, 90);
+    let law = PrivUnit::new(outside, above).unwrap();
+    let found = releases(PrivUnitAggregator::new(3, BATCH, law, weight, 1));
+    let t = law.threshold();
+    let moments = |t: f64| {
+        let density = |y: f64| {
+            let side = if y >= t { (1.0 - outside) / above } else { outside / (1.0 - above) };
+            side * (-y * y / 2.0).exp() / std::f64::consts::TAU.sqrt()
+        };
+        let nodes = (0..200_000).map(|i| (f64::from(i) - 99_999.5) * 1e-4);
+        let sum =
+            |of: &dyn Fn(f64) -> f64| nodes.clone().map(|y| of(y) * density(y) * 1e-4).sum::<f64>();
+        let mean = sum(&|y| y);
+        [mean, sum(&|y| (y - mean).powi(2))]
+    };
+    let [mean, variance] = moments(t);
+    assert!((mean - law.gain()).abs() < 1e-4 && (variance - law.variance_along()).abs() < 1e-4);
+    let w = f64::from(weight) / 256.0;
+    let scales: Vec<f64> =
+        [w, w, w, 1.0 - w, 2.0 - 2.0 * w, 1.0 - w, 2.0 - 2.0 * w, 2.0 - 2.0 * w, 1.0 - w]
+            .map(f64::sqrt)
+            .to_vec();
+    let z: Vec<f64> = truth().iter().zip(&scales).map(|(v, s)| v * s).collect();
+    let norm = z.iter().map(|z| z * z).sum::<f64>().sqrt();
+    // Sums of vectors again: their entries, and what they have along z.
+    let vectors: Vec<Vec<f64>> = found
+        .iter()
+        .map(|release| {
+            let scaled = release.sums().iter().zip(&scales);
+            let mut entries: Vec<f64> = scaled.map(|(sum, s)| sum * law.gain() * s).collect();
+            entries.push(entries.iter().zip(&z).map(|(entry, z)| entry * z / norm).sum());
+            entries
+        })
+        .collect();
+    let along = |i: usize| if i < 9 { z[i] } else { norm };
+    let fits = |[mean, variance]: [f64; 2]| {
+        let (n, l) = (f64::from(BATCHES), f64::from(BATCH));
+        let centred = |vector: &Vec<f64>, i: usize| vector[i] - l * mean * along(i);
+        (0..10).all(|i| {
+            let average = vectors.iter().map(|vector| centred(vector, i)).sum::<f64>() / n;
+            let covariances = (0..=i).all(|j| {
+                let product = |vector| centred(vector, i) * centred(vector, j);
+                let found = vectors.iter().map(product).sum::<f64>() / n;
+                // The cosine of the two directions.
+                let same = if i == j { 1.0 } else { 0.0 };
+                let cosine = if i == 9 && j < 9 { z[j] / norm } else { same };
+                let (a, b) = (along(i), along(j));
+                let stated = l * (cosine + (variance - 1.0) * a * b);
+                (found - stated).abs() < 7.0 * (2.0 / n).sqrt() * l
+            });
+            average.abs() < 7.0 * (l / n).sqrt() && covariances
+        })
+    };
+    assert!(fits([mean, variance]));
+    assert!(!fits([mean, 1.5 * variance]) && !fits([1.1 * mean, variance]));
+    assert!(!fits(moments(1.1 * t)));
+    let (moment, gram) = law.variances(weight);
+    assert!((found[0].moment_variance() / f64::from(BATCH) - moment).abs() < 1e-9);
+    assert!((found[0].gram_variance() / f64::from(BATCH) - gram).abs() < 1e-9);
+}
+
 #[test]
 fn batches_have_their_sizes_and_the_last_is_repeated() {
     let mut aggregator = GaussianAggregator::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
@@ -71,7 +140,7 @@ fn batches_have_their_sizes_and_the_last_is_repeated() {
     let batch = |batch_size, levels, coins| BinomialBatch { batch_size, levels, coins };
     let mut aggregator = BinomialAggregator::new(3, vec![batch(2, 10, 4), batch(3, 40, 64)], 1);
     let releases: Vec<(u32, f64)> = (1..=11)
-        .filter_map(|person| Some((person, aggregator.add(&X, REWARD)?.variance())))
+        .filter_map(|person| Some((person, aggregator.add(&X, REWARD)?.moment_variance())))
         .collect();
     let people: Vec<u32> = releases.iter().map(|release| release.0).collect();
     assert_eq!(people, [2, 5, 8, 11]);
@@ -97,7 +166,7 @@ fn mechanism(size: u32) -> Mechanism {
     let config = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 3, size, window: None, law: Law { bits: 1, flip } }],
+        schedule: vec![Stage { rounds: 3, size, window: None, law: Law::bits(1, flip) }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,

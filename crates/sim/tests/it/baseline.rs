@@ -528,3 +528,101 @@ proptest! {
         prop_assert!(of(batch, levels + levels / 2, coins) >= here * 0.999);
     }
 }
+
+/// The largest ratio of the densities of what two people send, integrated over cells: the mass of
+/// cell (y, x) of the plane of z and z', under each of them.
+#[test]
+fn privunit_is_certified_for_the_largest_ratio_of_its_densities() {
+    for (outside, above) in [(0.2, 0.15), (0.45, 0.5), (0.01, 0.001), (0.5, 0.02)] {
+        let law = PrivUnit::new(outside, above).unwrap();
+        let t = law.threshold();
+        let density = |y: f64| {
+            let side = if y >= t { (1.0 - outside) / above } else { outside / (1.0 - above) };
+            side * (-y * y / 2.0).exp() / std::f64::consts::TAU.sqrt()
+        };
+        // z = (1, 0) and z' = (c, s): g = (a, b) has y = a and y' = c a + s b.
+        let mut worst = 0.0f64;
+        let (mut total, mut other) = (0.0, 0.0);
+        let normal = |x: f64| (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt();
+        for angle in [0.5f64, 1.6957, 3.1] {
+            let (s, c) = angle.sin_cos();
+            (total, other) = (0.0, 0.0);
+            for (i, k) in (-160..160).flat_map(|i| (-160..160).map(move |k| (i, k))) {
+                let (a, b) = ((f64::from(i) + 0.5) / 20.0, (f64::from(k) + 0.5) / 20.0);
+                let first = density(a) * normal(b);
+                let second = density(c * a + s * b) * normal(c * b - s * a);
+                total += first / 400.0;
+                other += second / 400.0;
+                worst = worst.max((first / second).ln());
+            }
+        }
+        assert!((total - 1.0).abs() < 0.05 && (other - 1.0).abs() < 0.05, "{total} {other}");
+        let baseline = Baseline::LocalPrivUnit { dimension: 3, outside, above, moment_weight: 128 };
+        let certificate = certify(&baseline).unwrap();
+        assert_eq!(certificate.epsilon_local(), certificate.epsilon_central());
+        assert_above(certificate.epsilon_local().unwrap(), worst, 1e-6, "privunit");
+        assert_eq!(certificate.delta().to_bits(), 0f64.to_bits());
+        // A tenth less on the far side is not what is certified.
+        let less = PrivUnit::new(0.9 * outside, above).unwrap();
+        assert!(less.epsilon_upper() > worst + 0.05);
+    }
+}
+
+/// From a script of its own (Python's math, a grid over t and a ternary search): the largest m over t
+/// of phi(t)(p/(1-q) - (1-p)/q), q = Phi(t).
+const PRIVUNIT_GAINS: [(f64, f64); 6] = [
+    (0.1, 0.039_892_729_9),
+    (1.0, 0.397_463_010_5),
+    (2.0, 0.786_480_255_0),
+    (4.0, 1.515_637_659_2),
+    (8.0, 2.742_944_790_6),
+    (20.0, 5.289_202_384_6),
+];
+
+/// The split is the best one, and what is drawn has its mean.
+#[test]
+fn privunit_has_the_largest_gain_at_its_epsilon() {
+    for (epsilon, gain) in PRIVUNIT_GAINS {
+        let Baseline::LocalPrivUnit { outside, above, .. } = local_privunit(5, epsilon).unwrap()
+        else {
+            panic!()
+        };
+        let law = PrivUnit::new(outside, above).unwrap();
+        assert!((law.gain() / gain - 1.0).abs() < 1e-6, "{epsilon}: {}", law.gain());
+        let found = law.epsilon_upper();
+        assert!(found <= epsilon && found > epsilon * (1.0 - 1e-6), "{found}");
+        let (mean, n) = (|side: f64, place: f64| law.component(side, place), 1000);
+        let grid = |i: u32| (f64::from(i) + 0.5) / f64::from(n);
+        let sides = [(outside / 2.0, outside), (f64::midpoint(outside, 1.0), 1.0 - outside)];
+        let found: f64 = sides
+            .iter()
+            .map(|&(side, share)| {
+                (0..n).map(|i| share * mean(side, grid(i)) / f64::from(n)).sum::<f64>()
+            })
+            .sum();
+        assert!((found / gain - 1.0).abs() < 2e-2, "{epsilon}: {found}");
+    }
+    assert!(local_privunit(5, 0.0).is_err() && local_privunit(5, f64::NAN).is_err());
+    assert!(local_privunit(0, 1.0).is_err());
+    let bad = |outside, above, moment_weight| {
+        certify(&Baseline::LocalPrivUnit { dimension: 2, outside, above, moment_weight })
+    };
+    assert!(bad(0.1, 0.1, 128).is_ok());
+    assert_eq!(bad(0.1, 0.1, 256).unwrap_err(), BaselineError::MomentWeight(256));
+    for (outside, above) in [(0.6, 0.1), (0.1, 0.6), (0.0, 0.1), (0.1, f64::NAN)] {
+        assert!(matches!(bad(outside, above, 128), Err(BaselineError::Side { .. })));
+    }
+}
+
+/// The first number decides the side and nothing else, the second the place on it.
+#[test]
+fn privunit_has_the_stated_sides() {
+    let law = PrivUnit::new(0.2, 0.15).unwrap();
+    let t = law.threshold();
+    for place in [0.0, 0.1, 0.5, 0.999] {
+        for (side, is_above) in [(0.0, false), (0.19, false), (0.199_999, false), (0.2, true)] {
+            assert_eq!(law.component(side, place) >= t - 1e-9, is_above, "{side} {place}");
+        }
+        assert!(law.component(0.999, place) >= t - 1e-9);
+    }
+}

@@ -26,7 +26,7 @@ fn task(schedule: Vec<Stage>, policy: Policy) -> Arc<TaskConfig> {
 
 fn fixed(users: u32) -> Vec<Stage> {
     let flip = FlipProbability::new(53, 100).unwrap();
-    vec![Stage { rounds: users / 100, size: 100, window: None, law: Law { bits: 1, flip } }]
+    vec![Stage { rounds: users / 100, size: 100, window: None, law: Law::bits(1, flip) }]
 }
 
 fn run(task: &Arc<TaskConfig>, path: Path, seed: u64) -> Summary {
@@ -57,7 +57,7 @@ fn regret_is_below_15_percent_of_a_random_choice() {
 #[test]
 fn growing_batches_learn_too() {
     let flip = FlipProbability::new(53, 100).unwrap();
-    let law = Law { bits: 1, flip };
+    let law = Law::bits(1, flip);
     let sizes = growing(100, 1.2, 100_000, 100_000).unwrap();
     let schedule =
         sizes.into_iter().map(|(rounds, size)| Stage { rounds, size, window: None, law }).collect();

@@ -10,3 +10,4 @@ mod paths;
 mod presence;
 mod sums;
 mod visits;
+mod words;

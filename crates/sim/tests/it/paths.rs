@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use incrowd_device::{Device, Randomizer};
+use incrowd_device::{BitsRandomizer, Device};
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage, TaskConfig,
-    coordinates,
+    add_counts, coordinates,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use incrowd_sim::{Environment, Path, Person, Sblb, Simulation};
@@ -24,7 +24,7 @@ fn task(bits: u32) -> Arc<TaskConfig> {
             rounds: 1,
             size: REPORTS,
             window: None,
-            law: Law { bits, flip: FlipProbability::new(3, 10).unwrap() },
+            law: Law::bits(bits, FlipProbability::new(3, 10).unwrap()),
         }],
         layout: Layout::Shared,
         closes: Closes::Count { grace: 0 },
@@ -58,7 +58,7 @@ fn by_wire(bits: u32) -> Histogram {
     let mut histogram = empty(bits);
     for i in 1..=REPORTS {
         let answer = Device::simulated(task.clone(), &mut rng).report(1, &X, REWARD).unwrap();
-        note(&mut histogram, answer.report.counts());
+        note(&mut histogram, answer.report.payload().counts().unwrap());
         match batch.accept_bytes(&answer.report.encode(task.mechanism()).unwrap()) {
             Outcome::Counted => assert!(i < REPORTS),
             Outcome::Released(sums) => {
@@ -74,14 +74,15 @@ fn by_wire(bits: u32) -> Histogram {
 fn in_bulk(bits: u32) -> Histogram {
     let task = task(bits);
     let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let mut randomizer = Randomizer::new(task.mechanism());
+    let mut randomizer = BitsRandomizer::new(task.mechanism());
     let mut histogram = empty(bits);
     let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
     let outcome = batch.fill(|round, sums| {
         while !sums.is_full() {
-            let (counts, _) = randomizer.randomize(round, &X, REWARD, &mut rng);
+            let (counts, _) =
+                randomizer.randomize(round.law.as_bits().unwrap(), &X, REWARD, &mut rng);
             note(&mut histogram, counts);
-            sums.add(counts);
+            sums.add(|sums| add_counts(counts, sums));
         }
     });
     let Outcome::Released(sums) = outcome else { panic!("{outcome:?}") };

@@ -100,7 +100,7 @@ fn task(by_time: bool, flip: FlipProbability) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension: 3,
         context_bound: 1.0,
-        schedule: vec![Stage { rounds: 40, size, window, law: Law { bits: 64, flip } }],
+        schedule: vec![Stage { rounds: 40, size, window, law: Law::bits(64, flip) }],
         layout: Layout::Shared,
         closes,
         central_delta: 1e-6,

@@ -26,7 +26,7 @@ const WINDOW: u32 = 10;
 fn task(size: u32, bits: &[u32], rounds: u32, closes: Closes) -> Arc<TaskConfig> {
     let flip = FlipProbability::new(3, 10).unwrap();
     let window = matches!(closes, Closes::Time { .. }).then_some(WINDOW);
-    let stage = |&bits: &u32| Stage { rounds, size, window, law: Law { bits, flip } };
+    let stage = |&bits: &u32| Stage { rounds, size, window, law: Law::bits(bits, flip) };
     let mechanism = MechanismConfig {
         dimension: 2,
         context_bound: 1.0,
@@ -54,7 +54,10 @@ fn play(
     let mut batch = Batch::new(mechanism.clone());
     let stages = mechanism.schedule().stages();
     let empty = |stage: &Stage| {
-        vec![vec![0; (stage.size * stage.law.bits) as usize + 1]; mechanism.coordinates()]
+        vec![
+            vec![0; (stage.size * stage.law.as_bits().unwrap().bits) as usize + 1];
+            mechanism.coordinates()
+        ]
     };
     let mut histograms: Vec<Vec<Histogram>> = stages.iter().map(empty).collect();
     while let Some(round) = batch.round() {

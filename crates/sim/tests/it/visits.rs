@@ -104,7 +104,7 @@ impl Environment for Alternating {
 }
 
 fn task(rounds: u32, size: u32, window: Option<u32>, bits: u32) -> Arc<TaskConfig> {
-    let law = Law { bits, flip: FlipProbability::new(3, 10).unwrap() };
+    let law = Law::bits(bits, FlipProbability::new(3, 10).unwrap());
     let closes = match window {
         Some(_) => Closes::Time { opens: 1_000_000 },
         None => Closes::Count { grace: 0 },

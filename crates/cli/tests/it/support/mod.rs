@@ -333,7 +333,7 @@ impl Site {
         let mechanism = self.task.mechanism();
         let mut counts = vec![0; mechanism.coordinates()];
         let coordinate = number % counts.len();
-        counts[coordinate] = mechanism.round(round).unwrap().law.bits as u16;
+        counts[coordinate] = mechanism.round(round).unwrap().law.as_bits().unwrap().bits as u16;
         let mut id = [0xc0; 16];
         id[..8].copy_from_slice(&(number as u64).to_be_bytes());
         let id = ReportId(id);

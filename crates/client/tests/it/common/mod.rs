@@ -126,9 +126,9 @@ pub struct Server {
 
 pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
     let law = if shape.bare {
-        Law { bits: 2, flip: FlipProbability::new(1, u32::MAX).unwrap() }
+        Law::bits(2, FlipProbability::new(1, u32::MAX).unwrap())
     } else {
-        Law { bits: 1, flip: FlipProbability::new(3, 4).unwrap() }
+        Law::bits(1, FlipProbability::new(3, 4).unwrap())
     };
     let mechanism = MechanismConfig {
         dimension: 2,

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mechanism {
     let flip = FlipProbability::new(1, 2).unwrap();
     let stage =
-        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law { bits, flip } };
+        |&(rounds, size, bits)| Stage { rounds, size, window: None, law: Law::bits(bits, flip) };
     let config = MechanismConfig {
         dimension,
         context_bound: 1.0,
@@ -44,7 +44,7 @@ pub fn mechanism(dimension: u32, grace: u32, stages: &[(u32, u32, u32)]) -> Mech
 /// coordinate, and a report of [`four_hot`] is 4 or 0.
 pub fn timed(dimension: u32, opens: u64, window: u32, rounds: u32, size: u32) -> Mechanism {
     let flip = FlipProbability::new(1, u32::MAX).unwrap();
-    let law = Law { bits: 4, flip };
+    let law = Law::bits(4, flip);
     let config = MechanismConfig {
         dimension,
         context_bound: 1.0,
