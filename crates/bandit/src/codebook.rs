@@ -40,8 +40,8 @@ impl WordMoments {
         let gain = (inside - outside * k / (n - k)) * mean;
         let second = inside * square + outside * (n - k * square) / (n - k);
         // The word is one of the k largest with probability 1 - gamma and any one otherwise. Both
-        // laws are log-concave next to the normal law, so their proxies are at most 1; which of them
-        // it is adds that of a coin times the squared distance of their means.
+        // laws are log-concave next to the normal law, so their proxies are at most 1; which of
+        // them it is adds that of a coin times the squared distance of their means.
         let blind = outside * n / (n - k);
         Self {
             gain,
@@ -50,8 +50,8 @@ impl WordMoments {
         }
     }
 
-    /// Upper bound on the variance of an entry of the decoded statistic, word/mu: rounding adds that
-    /// of a uniform variable.
+    /// Upper bound on the variance of an entry of the decoded statistic, word/mu: rounding adds
+    /// that of a uniform variable.
     pub fn entry_variance(&self) -> f64 {
         let step = 1.0 / f64::from(STEPS);
         (self.variance_along.max(1.0) + step * step / 12.0) / (self.gain * self.gain)

@@ -21,12 +21,14 @@ use crate::Output;
 /// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
 ///
 /// The mechanism comes from options (--dimension, then --bits and --keep or --flip, or --words,
-/// --chosen and --outside, and --batch-size or --schedule) or from a task file. With --local-epsilon instead, the generic bound for any
-/// randomizer of this local level ('clones') is given.
+/// --chosen and --outside, and --batch-size or --schedule) or from a task file. With
+/// --local-epsilon instead, the generic bound for any randomizer of this local level ('clones') is
+/// given.
 ///
 /// Examples: incrowd certify --dimension 5 --keep 0.5 --batch-size 300; incrowd certify
 /// --dimension 5 --bits 256 --keep 0.2 --batch-size 1000 --curve; incrowd certify --dimension 5
-/// --words 256 --chosen 16 --outside 0.2 --batch-size 3000; incrowd certify --task-file task.toml; incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
+/// --words 256 --chosen 16 --outside 0.2 --batch-size 3000; incrowd certify --task-file task.toml;
+/// incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
     /// Number of features (d), 1 to 1000.

@@ -18,7 +18,8 @@ use crate::{
 /// From what you know (features, people, how private) to a certified mechanism and what it costs.
 ///
 /// Chooses how reports are randomized (bits or words of a codebook) and the batches, so that the
-/// certified epsilons keep to your limits and the predicted regret is least. `docs/planning.md` explains the numbers.
+/// certified epsilons keep to your limits and the predicted regret is least. `docs/planning.md`
+/// explains the numbers.
 ///
 /// With people per day rounds close by time, which is what is deployed. Without, or with a preset,
 /// they close when they are full, as in the paper: for simulations.

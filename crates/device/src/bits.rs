@@ -75,8 +75,8 @@ impl BitsRandomizer {
 
     /// Splits a report into its coins whose tilt may be between -1 and 1, one for each coordinate,
     /// and all others. Gives the counts of the former; adds to `ones` how many of the latter have
-    /// the first of [`BitsRandomizer::ends`], the rest have the second. For the simulator, which tosses
-    /// those of a whole batch together.
+    /// the first of [`BitsRandomizer::ends`], the rest have the second. For the simulator, which
+    /// tosses those of a whole batch together.
     #[cfg(feature = "simulation")]
     pub fn split<R: Rng + ?Sized>(
         &mut self,

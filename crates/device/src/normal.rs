@@ -106,7 +106,8 @@ impl Normal {
         f64::from_bits(size.to_bits() | u64::from(bits >> 31) << 63)
     }
 
-    /// The magnitude with these 31 high bits, and low ones that are asked for only where they count.
+    /// The magnitude with these 31 high bits, and low ones that are asked for only where they
+    /// count.
     fn size(&self, high: u32, low: impl FnOnce() -> u32) -> f64 {
         let mut left = f64::from((1 << 31) - high) - 0.5;
         if left < LOW_COUNTS {
@@ -158,8 +159,8 @@ mod tests {
         assert!(worst <= TOLERANCE, "{worst:e}");
     }
 
-    /// At both ends of every cell of this module and at 64 points inside, whatever the low bits are:
-    /// against Newton's method, which the test above holds against the exact values.
+    /// At both ends of every cell of this module and at 64 points inside, whatever the low bits
+    /// are: against Newton's method, which the test above holds against the exact values.
     #[test]
     fn normals_are_right_to_the_stated_tolerance_in_all_cells_of_the_polynomials() {
         for (bits, x) in exact() {

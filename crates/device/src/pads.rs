@@ -16,11 +16,10 @@ const WORDS: usize = 512;
 ///
 /// # Privacy
 /// For m > 1 the coins of such a report are not fair: half of them have the tilt 1 and half -1, as
-/// in every report, and pads of fair coins would be m per coordinate away. A word picked blindly has
-/// in the released sums the law of a zero vector's word, whose ranking looks at the one entry that
-/// is in no sum. The generator is seeded by the operating
-/// system for this call alone, so that no later theft of memory brings the pads of a release back.
-/// No float decides a coin.
+/// in every report, and pads of fair coins would be m per coordinate away. A word picked blindly
+/// has in the released sums the law of a zero vector's word, whose ranking looks at the one entry
+/// that is in no sum. The generator is seeded by the operating system for this call alone, so that
+/// no later theft of memory brings the pads of a release back. No float decides a coin.
 pub fn pads(mechanism: &Mechanism, round: &Round, number: u32) -> Result<Vec<i64>, DeviceError> {
     let rng = ChaCha20Rng::try_from_rng(&mut SysRng).map_err(DeviceError::Randomness)?;
     Ok(draw(mechanism, round, number, rng))

@@ -123,8 +123,8 @@ fn weighted(weight: f64) -> f64 {
     f64::midpoint(1.0 / weight, 0.5 / (1.0 - weight))
 }
 
-/// gamma with (1 - gamma)^2/gamma = odds: the sums of a codebook are as far apart as the square root
-/// of that.
+/// gamma with (1 - gamma)^2/gamma = odds: the sums of a codebook are as far apart as the square
+/// root of that.
 pub fn blind_of(odds: f64) -> f64 {
     let half = 1.0 + odds / 2.0;
     // The smaller root of gamma^2 - 2 half gamma + 1.

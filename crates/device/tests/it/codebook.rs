@@ -137,8 +137,8 @@ fn r9_the_largest_ratio_is_exactly_that_of_the_local_epsilon() {
 }
 
 proptest! {
-    /// R9 for random laws, seeds and inputs: at most exp(eps0) always, and exactly exp(eps0) as soon
-    /// as two inputs pick different words.
+    /// R9 for random laws, seeds and inputs: at most exp(eps0) always, and exactly exp(eps0) as
+    /// soon as two inputs pick different words.
     #[test]
     fn r9_no_index_is_likelier_than_the_local_epsilon_says(
         words in 2u32..9, k in 1u32..5, share in 1u32..12, of in 1u32..13, seed in any::<[u8; 16]>(),

@@ -156,8 +156,8 @@ fn off_from_blind(number: u32, (n, mean, variance): (f64, f64, f64)) -> (f64, f6
 }
 
 /// n = 27,000 sums: a mean off by 0.05, or a variance off by 7 %, of a sum's standard deviation or
-/// variance is caught; false alarm below 1e-11. A report of x = 0 and r = 0 ranks words by the entry
-/// that no sum has, so its word is as good as picked blindly.
+/// variance is caught; false alarm below 1e-11. A report of x = 0 and r = 0 ranks words by the
+/// entry that no sum has, so its word is as good as picked blindly.
 #[test]
 fn r26_pads_of_a_codebook_have_mean_zero_and_the_variance_of_blind_words() {
     let (law, mechanism, round) = codebook();

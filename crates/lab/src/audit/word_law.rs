@@ -342,7 +342,8 @@ impl Tally {
                 }
             }
         }
-        // An entry of a word has the mean 16 mu z; its proxy is at most that along z, and rounding's.
+        // An entry of a word has the mean 16 mu z; its proxy is at most that along z, and
+        // rounding's.
         let moments = WordMoments::of(law);
         let proxy = moments.proxy_along.max(1.0) * 1.05;
         let off = (2.0 * proxy * (2.0 / each).ln() / runs as f64).sqrt() + RANKING;

@@ -27,8 +27,8 @@ use crate::Output;
 /// that is not of the stated number of people, or coins without the stated law mean that the code
 /// is not what the proof is about: the exit code is 1.
 ///
-/// Codebook reports: every seed is expanded by the auditor's own code, and the rank of the word sent
-/// must have the stated law.
+/// Codebook reports: every seed is expanded by the auditor's own code, and the rank of the word
+/// sent must have the stated law.
 ///
 /// Examples: incrowd-lab audit --dimension 1 --keep 0.8 --batch-size 50 --delta 1e-4; incrowd-lab
 /// audit --encoding codebook --dimension 2 --words 64 --chosen 8 --outside 0.2 --runs 100000

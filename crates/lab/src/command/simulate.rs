@@ -38,7 +38,8 @@ use crate::Output;
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
 /// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
 /// tree, growing batches, correlated noise over equal and over growing leaves), ldp-gaussian,
-/// ldp-privunit (no shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms), random, oracle.
+/// ldp-privunit (no shuffler), sdp-amp, sdp-vec, sdp-vec-growing (other shuffle algorithms),
+/// random, oracle.
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate

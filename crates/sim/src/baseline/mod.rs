@@ -153,8 +153,9 @@ pub enum Baseline {
         /// Delta of the guarantee.
         delta: f64,
     },
-    /// Every person sends [`PrivUnit`] of a unit vector: of z = (sqrt(w) r u, sqrt(1-w) svec(u u')),
-    /// svec with its off-diagonal entries times sqrt(2), and of one more entry that makes |z| = 1.
+    /// Every person sends [`PrivUnit`] of a unit vector: of z = (sqrt(w) r u, sqrt(1-w) svec(u
+    /// u')), svec with its off-diagonal entries times sqrt(2), and of one more entry that makes |z|
+    /// = 1.
     LocalPrivUnit {
         /// Dimension of the contexts (d).
         dimension: u32,
@@ -165,8 +166,8 @@ pub enum Baseline {
         /// Share of the squared norm that the moment may have (w), in 256ths.
         moment_weight: u32,
     },
-    /// The same reports as of [`Baseline::LocalGaussian`] behind a shuffler that releases the sum of
-    /// a batch, as ours does.
+    /// The same reports as of [`Baseline::LocalGaussian`] behind a shuffler that releases the sum
+    /// of a batch, as ours does.
     ///
     /// # Reference
     /// Chowdhury, Zhou 2022, *Shuffle private linear contextual bandits*, SDP-Amp.

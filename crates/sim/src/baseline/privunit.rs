@@ -99,8 +99,8 @@ impl PrivUnit {
         1.0 + self.threshold() * gain - gain * gain
     }
 
-    /// Upper bounds on the variances of one report's estimate g / gain over the scale of each entry:
-    /// of the moment, and of the Gram matrix off its diagonal; on it twice as much.
+    /// Upper bounds on the variances of one report's estimate g / gain over the scale of each
+    /// entry: of the moment, and of the Gram matrix off its diagonal; on it twice as much.
     pub fn variances(&self, moment_weight: u32) -> (f64, f64) {
         let weight = f64::from(moment_weight) / 256.0;
         let variance = self.variance_along().max(1.0) / (self.gain() * self.gain());

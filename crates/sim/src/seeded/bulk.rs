@@ -112,8 +112,8 @@ impl CoinSums {
         sums.add(|sums| add_counts(counts, sums));
     }
 
-    /// Coins of equal thresholds, which the device's own code tells for a report of x = 0 and r = 0,
-    /// are one binomial number for each coordinate.
+    /// Coins of equal thresholds, which the device's own code tells for a report of x = 0 and r =
+    /// 0, are one binomial number for each coordinate.
     fn pads(&mut self, law: BitsLaw, number: u32, mut rng: ChaCha8Rng) -> Vec<i64> {
         let nothing = vec![0.0; self.dimension];
         let (mut thresholds, _) = self.randomizer.thresholds(law, &nothing, 0.0);

@@ -64,9 +64,9 @@ fn crowds_release_unbiased_sums_with_the_stated_noise() {
 
 /// Everybody is the same person, so the moments of a sum follow from those of one report: mean l z,
 /// covariance l (I + (v-1) z z')/m^2 over the scales, m the mean of y and v its variance, both
-/// integrated here. As above 7 standard errors: no variance is above l, and that of a product of two
-/// nearly normal sums is at most 2 l^2. 10 means and 55 products: false alarms below 1e-9. A mean
-/// or threshold that is 10% off, or one and a half times the variance along z, must not fit.
+/// integrated here. As above 7 standard errors: no variance is above l, and that of a product of
+/// two nearly normal sums is at most 2 l^2. 10 means and 55 products: false alarms below 1e-9. A
+/// mean or threshold that is 10% off, or one and a half times the variance along z, must not fit.
 #[test]
 fn privunit_has_the_stated_law() {
     let (outside, above, weight) = (0.2, 0.15, 90);

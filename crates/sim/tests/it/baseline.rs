@@ -568,8 +568,8 @@ fn privunit_is_certified_for_the_largest_ratio_of_its_densities() {
     }
 }
 
-/// From a script of its own (Python's math, a grid over t and a ternary search): the largest m over t
-/// of phi(t)(p/(1-q) - (1-p)/q), q = Phi(t).
+/// From a script of its own (Python's math, a grid over t and a ternary search): the largest m over
+/// t of phi(t)(p/(1-q) - (1-p)/q), q = Phi(t).
 const PRIVUNIT_GAINS: [(f64, f64); 6] = [
     (0.1, 0.039_892_729_9),
     (1.0, 0.397_463_010_5),

@@ -33,8 +33,8 @@ fn quarters(swing: f64) -> [f64; 4] {
     }
 }
 
-/// The integral of 1 + a sin(2 pi t) over a quarter: 1/4 + a/(2 pi) in the first two, 1/4 - a/(2 pi)
-/// in the others.
+/// The integral of 1 + a sin(2 pi t) over a quarter: 1/4 + a/(2 pi) in the first two, 1/4 - a/(2
+/// pi) in the others.
 #[test]
 fn arrivals_follow_the_day() {
     for swing in [0.0, 0.5, 1.0] {
@@ -126,9 +126,9 @@ fn task(rounds: u32, size: u32, window: Option<u32>, bits: u32) -> Arc<TaskConfi
 
 const HOUR: u32 = 3_600_000;
 
-/// The estimator needs no count: whoever reports, the moment is estimated as n r x of those who did,
-/// pads and drop-outs or not. An entry of the sums of N reports strays by more than
-/// sqrt(2 N/m ln(2/a))/c with probability at most a (Hoeffding).
+/// The estimator needs no count: whoever reports, the moment is estimated as n r x of those who
+/// did, pads and drop-outs or not. An entry of the sums of N reports strays by more than sqrt(2 N/m
+/// ln(2/a))/c with probability at most a (Hoeffding).
 #[test]
 fn pads_add_nothing_to_the_estimate() {
     let arrivals = ArrivalsConfig { swing: 0.8, ..ArrivalsConfig::new(48_000.0) }.check().unwrap();

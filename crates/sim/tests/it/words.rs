@@ -164,8 +164,8 @@ struct Stated {
 }
 
 impl Stated {
-    /// The mean is mu times the sum of z, the covariance that of (1 + 1/(12 16^2)) I + (v - 1) z z'.
-    /// A pad is a word of its own.
+    /// The mean is mu times the sum of z, the covariance that of (1 + 1/(12 16^2)) I + (v - 1) z
+    /// z'. A pad is a word of its own.
     fn new(numbers: Numbers, people: &People, pads: u32, [mu, v]: [f64; 2]) -> Self {
         let weight = f64::from(numbers.3) / 256.0;
         let all = coordinates(people[0].0.len());
@@ -293,8 +293,9 @@ fn sums_with_pads_have_the_stated_moments_d5() {
 }
 
 /// Pearson's statistic of how often numbers fall between quantiles of 1/20 each. Its limit is
-/// chi-square with 19 degrees of freedom, which is above 19 + 2 sqrt(19 x) + 2 x with probability at
-/// most e^-x (Laurent, Massart 2000); x = 30 is for 1e-13. There are more than 1000 in each cell.
+/// chi-square with 19 degrees of freedom, which is above 19 + 2 sqrt(19 x) + 2 x with probability
+/// at most e^-x (Laurent, Massart 2000); x = 30 is for 1e-13. There are more than 1000 in each
+/// cell.
 fn fits(numbers: impl Iterator<Item = f64>, quantiles: &[f64]) -> bool {
     let mut cells = [0.0; 20];
     numbers.for_each(|y| cells[quantiles.partition_point(|&quantile| quantile <= y)] += 1.0);
