@@ -37,28 +37,36 @@ pub fn keeps_its_promises(plan: &Plan) {
     assert!((plan.predicted_regret / again - 1.0).abs() < 1e-12);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_plan_keeps_its_promises(
-        dimension in 1u32..12,
-        horizon in 500u64..300_000,
-        central in prop::option::of(0.05f64..4.0),
-        local in prop::option::of(0.5f64..10.0),
-        participations in 1u32..4,
-        honest_fraction in 0.3f64..1.0,
-        shape in prop::sample::select(vec![Shape::Auto, Shape::Fixed, Shape::Growing]),
-    ) {
-        let request = PlanRequest {
+/// What a plan is asked for, but for how often a person reports.
+fn requests() -> impl Strategy<Value = PlanRequest> {
+    let limits = (prop::option::of(0.05f64..4.0), prop::option::of(0.5f64..10.0));
+    let shapes = prop::sample::select(vec![Shape::Auto, Shape::Fixed, Shape::Growing]);
+    (1u32..12, 500u64..300_000, limits, 0.3f64..1.0, shapes).prop_map(
+        |(dimension, horizon, (central, local), honest_fraction, shape)| PlanRequest {
             central_epsilon: central,
             local_epsilon: local.map_or(LocalLimit::Default, LocalLimit::AtMost),
-            participations,
             honest_fraction,
             shape,
             ..PlanRequest::new(dimension, horizon)
-        };
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_keeps_its_promises(request in requests()) {
         keeps_its_promises(&planned(request));
+    }
+
+    /// Kinds of batches are certified together then, which takes longer.
+    #[test]
+    fn every_plan_for_several_reports_keeps_its_promises(
+        request in requests(),
+        participations in 2u32..4,
+    ) {
+        keeps_its_promises(&planned(PlanRequest { participations, ..request }));
     }
 }
 
