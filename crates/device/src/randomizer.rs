@@ -11,17 +11,22 @@ use crate::{InputProblem, bits::BitsRandomizer, codebook::CodebookRandomizer};
 /// results for one person's data costs privacy twice.
 pub struct Randomizer {
     bits: BitsRandomizer,
-    codebook: CodebookRandomizer,
+    /// None where no stage of the mechanism has words: a new device then allocates nothing for them.
+    codebook: Option<CodebookRandomizer>,
 }
 
 impl Randomizer {
     /// A randomizer for this mechanism.
     pub fn new(mechanism: &Mechanism) -> Self {
-        Self { bits: BitsRandomizer::new(mechanism), codebook: CodebookRandomizer::new(mechanism) }
+        let has_words = mechanism.schedule().stages().iter().any(|s| s.law.as_bits().is_none());
+        Self {
+            bits: BitsRandomizer::new(mechanism),
+            codebook: has_words.then(|| CodebookRandomizer::new(mechanism)),
+        }
     }
 
     /// The payload for `context` and `reward`, brought into their range first, and what was wrong
-    /// with them.
+    /// with them. The law must be one of the mechanism's.
     pub fn randomize<R: Rng + ?Sized>(
         &mut self,
         law: Law,
@@ -34,7 +39,11 @@ impl Randomizer {
                 let (counts, problem) = self.bits.randomize(law, context, reward, rng);
                 (Payload::Counts(counts.to_vec()), problem)
             }
-            Law::Codebook(law) => self.codebook.randomize(law, context, reward, rng),
+            Law::Codebook(law) => {
+                let codebook = self.codebook.as_mut();
+                let codebook = codebook.expect("invariant: the mechanism has a stage of words");
+                codebook.randomize(law, context, reward, rng)
+            }
         }
     }
 }
