@@ -19,5 +19,5 @@ pub use codebook::{WordMoments, largest_normals};
 pub use confidence::Ellipsoid;
 pub use estimate::{Estimate, NoisySums};
 pub use forecast::forecast;
-pub use noise::{WordNoise, noise_variances, report_variance};
+pub use noise::{noise_variances, report_variance};
 pub use statistics::Statistics;

@@ -74,7 +74,7 @@ impl Noise {
     /// `docs/confidence.md`, Codebook reports.
     fn add_words(&mut self, reports: f64, law: CodebookLaw, dimension: usize) {
         let moments = WordMoments::of(law);
-        let word = WordNoise::of(law);
+        let variance = moments.entry_variance();
         let d = dimension as f64;
         let weight = f64::from(law.moment_weight) / 256.0;
         let square = moments.gain * moments.gain;
@@ -84,7 +84,7 @@ impl Noise {
         let bias = reports * bias(incrowd_protocol::coordinates(dimension)) / moments.gain;
         self.moment.proxy +=
             reports * moments.proxy_along.max(1.0) * rounded * rounded / (weight * square);
-        self.moment.variance += reports * word.moment;
+        self.moment.variance += reports * (variance / weight);
         self.moment.bias += bias / sqrt(weight);
         // Entries of variance 1 on the diagonal and 1/2 off it: the squares add up to (d + 1)/2.
         let gram = reports / ((1.0 - weight) * square) * (d + 1.0) / (2.0 * d);
@@ -92,26 +92,9 @@ impl Noise {
         self.gram.rounding += gram * step * step / 12.0;
         // The word along the statistic, and the normal variable that takes its place above.
         self.gram.along += reports * (1.0 + moments.proxy_along) / square;
-        self.gram.variance += reports * word.gram;
+        // Off the diagonal; on it twice as much.
+        self.gram.variance += reports * (variance / (2.0 * (1.0 - weight)));
         self.gram.bias += bias / sqrt(1.0 - weight);
-    }
-}
-
-/// Upper bounds on the variance that one codebook report has in an entry, for L = 1.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WordNoise {
-    /// Of the moment.
-    pub moment: f64,
-    /// Of the Gram matrix, off the diagonal; on it twice as much.
-    pub gram: f64,
-}
-
-impl WordNoise {
-    /// The noise of a law.
-    pub fn of(law: CodebookLaw) -> Self {
-        let weight = f64::from(law.moment_weight) / 256.0;
-        let variance = WordMoments::of(law).entry_variance();
-        Self { moment: variance / weight, gram: variance / (2.0 * (1.0 - weight)) }
     }
 }
 
