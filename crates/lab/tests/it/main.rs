@@ -5,6 +5,7 @@ mod audit_command;
 mod closed_apps;
 mod demo;
 mod environments;
+mod evaluate;
 mod experiment;
 mod figures;
 mod simulate_command;
