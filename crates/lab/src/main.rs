@@ -14,7 +14,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand, ValueEnum};
-use command::{audit, demo, figures, simulate};
+use command::{audit, demo, evaluate, figures, simulate};
 
 /// The laboratory of incrowd: compare private bandits, draw what came out, attack the real code.
 ///
@@ -31,6 +31,7 @@ struct Arguments {
 enum Command {
     Audit(audit::Arguments),
     Demo(demo::Arguments),
+    Evaluate(Box<evaluate::Arguments>),
     Figures(figures::Arguments),
     Simulate(Box<simulate::Arguments>),
 }
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Evaluate(arguments) => evaluate::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
     };

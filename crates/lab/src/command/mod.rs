@@ -2,5 +2,6 @@
 
 pub mod audit;
 pub mod demo;
+pub mod evaluate;
 pub mod figures;
 pub mod simulate;

@@ -6,6 +6,7 @@ mod closed_apps;
 mod demo;
 mod environments;
 mod evaluate;
+mod evaluate_command;
 mod experiment;
 mod figures;
 mod simulate_command;
