@@ -15,9 +15,9 @@ use crate::Output;
 /// reward. From that the mean reward of another policy is estimated in three ways: ips weights
 /// every reward by the policy's probability over the logged one (right if the logged ones are),
 /// snips divides by the sum of the weights (steadier), dr adds a reward model fitted on the other
-/// folds of the log (steadiest, right if the logged probabilities or the reward model are). Look
-/// at the effective sample size and at the warnings first; docs/evaluation.md says when to trust
-/// what.
+/// folds of the log (right if the logged probabilities or the reward model are; steadier still
+/// where each action has many events). Look at the effective sample size and at the warnings
+/// first; docs/evaluation.md says when to trust what.
 ///
 /// Logs: CSV with the columns action, reward, pscore, the context, and action:feature for features
 /// of one action; the Open Bandit data's CSV as it is; DSJSON lines of Vowpal Wabbit or Azure
