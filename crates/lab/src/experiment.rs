@@ -7,6 +7,7 @@ mod batches;
 mod cell;
 mod config;
 mod error;
+mod grid;
 mod manifest;
 mod plans;
 mod prepare;
@@ -19,6 +20,7 @@ pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, WidthM
 pub use cell::CellResult;
 pub use config::{Experiment, ExperimentConfig, Tuning};
 pub use error::ExperimentError;
+pub use grid::cross;
 pub use prepare::Prepared;
 pub use runner::{Event, Finished, run};
 pub use summary::{Ratio, SummaryRow};

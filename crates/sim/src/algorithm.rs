@@ -1,6 +1,6 @@
 //! What every algorithm does: choose for one person after the other, and learn.
 
-use crate::SimulationError;
+use crate::{ParameterEstimate, SimulationError};
 
 /// What a person plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,11 @@ pub trait Algorithm {
     /// Standard deviation of the noise in the sums behind the newest model, per coordinate and in
     /// units of L; none without noise.
     fn noise_std(&self) -> Option<f64>;
+
+    /// What the newest published model says about the parameter; none without a model.
+    fn estimate(&self) -> Option<ParameterEstimate> {
+        None
+    }
 }
 
 impl<T: Algorithm + ?Sized> Algorithm for Box<T> {
@@ -77,5 +82,9 @@ impl<T: Algorithm + ?Sized> Algorithm for Box<T> {
 
     fn noise_std(&self) -> Option<f64> {
         (**self).noise_std()
+    }
+
+    fn estimate(&self) -> Option<ParameterEstimate> {
+        (**self).estimate()
     }
 }

@@ -4,10 +4,12 @@ mod classification;
 mod contexts;
 mod data_error;
 pub(crate) mod draw;
-mod drifting;
+mod drift;
 mod fixed_arms;
 mod logged;
 mod ordered;
+mod scaled;
+mod signal;
 mod source;
 mod synthetic;
 mod table;
@@ -16,10 +18,11 @@ mod vectors;
 pub use classification::{Classification, ClassificationConfig, ClassificationPeople, Features};
 pub use contexts::Contexts;
 pub use data_error::{DataError, Place};
-pub use drifting::Drifting;
 pub use fixed_arms::FixedArms;
 pub use logged::{Estimate, Logged, LoggedConfig, LoggedPeople};
 pub use ordered::Ordered;
+pub use scaled::Scaled;
+pub use signal::Signal;
 pub use source::{EnvironmentConfig, Source};
 pub use synthetic::{Rewards, Synthetic};
 
@@ -32,7 +35,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Default)]
 pub struct Person {
     /// Features of the arms, one row of the environment's dimension after the other; each of norm
-    /// at most 1.
+    /// at most 1, unless another bound was asked for.
     pub arms: Vec<f64>,
     /// Expected reward of each arm, 0 to 1; empty if nobody knows it (logged data).
     pub means: Vec<f64>,
@@ -49,6 +52,12 @@ pub trait Environment {
     /// The reward of the current person for playing the arm with this index, 0 to 1; none if the
     /// data does not know it, and then this person does not count.
     fn reward(&mut self, arm: usize) -> Option<f64>;
+
+    /// theta*: the mean reward of features x is <x, theta*>, for the current person at least; none
+    /// if there is no such parameter or nobody knows it.
+    fn parameter(&self) -> Option<&[f64]> {
+        None
+    }
 }
 
 impl<E: Environment + ?Sized> Environment for Box<E> {
@@ -63,6 +72,10 @@ impl<E: Environment + ?Sized> Environment for Box<E> {
     fn reward(&mut self, arm: usize) -> Option<f64> {
         (**self).reward(arm)
     }
+
+    fn parameter(&self) -> Option<&[f64]> {
+        (**self).parameter()
+    }
 }
 
 /// A rule for environments that is violated.
@@ -76,14 +89,37 @@ pub enum EnvironmentError {
     #[error("arms is {0}, must be from 2 to 100000")]
     Arms(u32),
     /// A direction cannot turn when there is only one.
-    #[error("dimension of a drifting environment is {0}, must be from 3 to 1000")]
-    DriftingDimension(u32),
-    /// `turn` is no reasonable angle.
-    #[error("turn is {0}, must be from 0 to 1000 (radians)")]
-    Turn(f64),
+    #[error("dimension is {0}, must be from 3 to 1000 where there is a drift")]
+    DriftDimension(u32),
+    /// `drift` is no reasonable angle.
+    #[error("drift is {0}, must be from 0 to 1000 (radians)")]
+    Drift(f64),
+    /// `click_rate` is no probability of a click.
+    #[error("click_rate is {0}, must be above 0 and below 1")]
+    ClickRate(f64),
     /// `gap` would give probabilities outside of 0 to 1, or nothing to learn.
-    #[error("gap is {0}, must be above 0 and at most 0.5")]
-    Gap(f64),
+    #[error("gap is {gap}, must be above 0 and at most {most}")]
+    Gap {
+        /// The gap asked for.
+        gap: f64,
+        /// The smaller of the click rate and 1 minus it.
+        most: f64,
+    },
+    /// `parameter_norm` would need features beyond their bound, or is out of range.
+    #[error(
+        "parameter_norm is {norm}, must be from {least} to 1000000, so that features are within {bound}"
+    )]
+    ParameterNorm {
+        /// The norm asked for.
+        norm: f64,
+        /// The norm whose features are as long as the bound.
+        least: f64,
+        /// The bound on features.
+        bound: f64,
+    },
+    /// A bound on features is out of range.
+    #[error("context_bound is {0}, must be from 0.000001 to 1000000")]
+    ContextBound(f64),
     /// Nobody comes.
     #[error("horizon is {0}, must be at least 1")]
     Horizon(u64),
@@ -124,11 +160,6 @@ fn check_dimension(dimension: u32) -> Result<usize, EnvironmentError> {
 /// Something to choose.
 fn check_arms(arms: u32) -> Result<u32, EnvironmentError> {
     if (2..=100_000).contains(&arms) { Ok(arms) } else { Err(EnvironmentError::Arms(arms)) }
-}
-
-/// Something to learn, and means from 0 to 1.
-fn check_gap(gap: f64) -> Result<f64, EnvironmentError> {
-    if gap > 0.0 && gap <= 0.5 { Ok(gap) } else { Err(EnvironmentError::Gap(gap)) }
 }
 
 /// Somebody comes.

@@ -12,6 +12,7 @@ mod algorithm;
 pub mod baseline;
 pub mod demo;
 mod environment;
+mod estimate;
 #[cfg(feature = "simulation")]
 mod seeded;
 mod simulation;
@@ -20,10 +21,11 @@ mod visits;
 
 pub use algorithm::{Algorithm, Choice, Progress};
 pub use environment::{
-    Classification, ClassificationConfig, ClassificationPeople, Contexts, DataError, Drifting,
-    Environment, EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged,
-    LoggedConfig, LoggedPeople, Ordered, Person, Place, Rewards, Source, Synthetic,
+    Classification, ClassificationConfig, ClassificationPeople, Contexts, DataError, Environment,
+    EnvironmentConfig, EnvironmentError, Estimate, Features, FixedArms, Logged, LoggedConfig,
+    LoggedPeople, Ordered, Person, Place, Rewards, Scaled, Signal, Source, Synthetic,
 };
+pub use estimate::ParameterEstimate;
 #[cfg(feature = "simulation")]
 pub use seeded::{
     Aggregator, BinomialAggregator, Bulk, Devices, Factorized, GaussianAggregator, GaussianNoise,

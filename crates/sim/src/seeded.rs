@@ -69,6 +69,11 @@ impl Player {
         Ok(Choice::Arm(self.chooser.choose(model, self.selection, arms, &mut self.rng)?))
     }
 
+    /// The newest model, if there is one.
+    pub fn model(&self) -> Option<&Model> {
+        self.model.as_ref()
+    }
+
     /// Takes a new model, if there is one.
     pub fn take(&mut self, model: Option<Model>) {
         if model.is_some() {

@@ -68,6 +68,9 @@ pub struct Summary {
     pub models: u64,
     /// Sum of the rewards people got.
     pub reward: f64,
+    /// Sum of their squares.
+    #[serde(default)]
+    pub reward_squares: f64,
     /// Expected sum of rewards of a uniformly random choice, where it is known.
     pub reward_random: f64,
     /// Expected sum of rewards of the best choice, where it is known.
@@ -95,6 +98,15 @@ impl Summary {
     /// Expected regret of a uniformly random choice.
     pub fn regret_random(&self) -> f64 {
         self.reward_best - self.reward_random
+    }
+
+    /// Standard error of the mean reward per person, from the rewards of this run; none below two
+    /// people. Rewards of a model that improves vary more than those of each model, so this is on
+    /// the safe side.
+    pub fn reward_stderr(&self) -> Option<f64> {
+        let people = self.users as f64;
+        let square = self.reward_squares - self.reward * self.reward / people;
+        (self.users > 1).then(|| (square.max(0.0) / (people * (people - 1.0))).sqrt())
     }
 
     /// Regret as a share of the random choice's.
@@ -155,6 +167,11 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         &self.algorithm
     }
 
+    /// The environment, to look at it.
+    pub fn environment(&self) -> &E {
+        &self.environment
+    }
+
     /// Serves this many people more.
     pub fn run(&mut self, people: u64) -> Result<(), SimulationError> {
         for _ in 0..people {
@@ -209,6 +226,7 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         }
         summary.users += 1;
         summary.reward += reward;
+        summary.reward_squares += reward * reward;
         if !person.means.is_empty() {
             let best = person.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             summary.reward_best += best;

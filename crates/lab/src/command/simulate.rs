@@ -3,7 +3,6 @@
 use std::{
     env,
     error::Error,
-    f64::consts::FRAC_PI_2,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Mutex, PoisonError},
@@ -13,7 +12,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use incrowd_lab::experiment::{
     Accounting, AlgorithmConfig, AlgorithmName, Event, ExperimentConfig, Finished, SummaryRow,
-    Tuning, run as run_experiment,
+    Tuning, cross, run as run_experiment,
 };
 use incrowd_planner::LocalLimit;
 use incrowd_privacy::format_epsilon;
@@ -21,6 +20,9 @@ use incrowd_sim::{Contexts, EnvironmentConfig, Rewards};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Output;
+
+/// Heading of the flags of made-up problems.
+const PROBLEM: &str = "Knobs of the problem (lists are grids)";
 
 /// Compare private bandits under the same, certified guarantee.
 ///
@@ -63,13 +65,53 @@ pub struct Arguments {
         value_delimiter = ',',
         value_name = "LAW",
         value_parser = contexts,
-        conflicts_with = "file"
+        conflicts_with = "file",
+        help_heading = PROBLEM
     )]
     contexts: Vec<Contexts>,
-    /// How much the click probability of synthetic and ordered people varies around 1/2: above 0,
-    /// at most 0.5, which is used if not given.
-    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, conflicts_with = "file")]
+    /// Mean rewards are around this: above 0, below 1; 0.5 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "RATE",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = PROBLEM
+    )]
+    click_rate: Vec<f64>,
+    /// How far mean rewards are from the click rate at most: above 0, and all of them from 0 to 1.
+    /// The largest such gap if not given: 0.5 around a click rate of 0.5.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = PROBLEM
+    )]
     gap: Vec<f64>,
+    /// |theta*|, at most 1000000. Mean rewards stay what they are, so the larger it is, the shorter
+    /// the features: with 3 they have a third of the length that --context-bound has room for. If
+    /// not given, features use all of that room; |theta*| is then 1 without other knobs.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NORM",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = PROBLEM
+    )]
+    parameter_norm: Vec<f64>,
+    /// Angle in radians by which what people like turns until the end, 0 to 1000; 0 if not given,
+    /// 1.5708 is a right angle.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "ANGLE",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = PROBLEM
+    )]
+    drift: Vec<f64>,
     /// Number of features (d).
     #[arg(
         long,
@@ -143,8 +185,6 @@ enum EnvironmentKind {
     Synthetic,
     /// The same arms for everyone.
     FixedArms,
-    /// What people like turns slowly.
-    Drifting,
     /// New directions of the features appear only later.
     Ordered,
 }
@@ -201,48 +241,72 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every law with every gap, or the one environment that has neither.
+/// Every combination of the knobs of one kind.
 fn environments(arguments: &Arguments) -> Result<Vec<EnvironmentConfig>, String> {
-    let (arms, rewards) = (arguments.arms.unwrap_or(10), Rewards::Bernoulli);
-    let laws = match arguments.contexts.as_slice() {
-        [] => vec![Contexts::Sphere],
-        laws => laws.to_vec(),
-    };
-    let gaps = if arguments.gap.is_empty() { vec![0.5] } else { arguments.gap.clone() };
     let kind = arguments.environment;
-    let unused = |flag: &str| format!("--{flag} is given, must be left out: {kind:?} has none");
-    if kind != EnvironmentKind::Synthetic && !arguments.contexts.is_empty() {
-        return Err(unused("contexts"));
+    let only_synthetic =
+        [("contexts", arguments.contexts.is_empty()), ("drift", arguments.drift.is_empty())];
+    if let Some((flag, _)) = only_synthetic.into_iter().find(|&(_, left_out)| !left_out)
+        && kind != EnvironmentKind::Synthetic
+    {
+        return Err(format!("--{flag} is given, must be left out: {kind:?} has none"));
     }
-    let has_gap = matches!(kind, EnvironmentKind::Synthetic | EnvironmentKind::Ordered);
-    if !has_gap && !arguments.gap.is_empty() {
-        return Err(unused("gap"));
+    let fixed = kind == EnvironmentKind::FixedArms;
+    let arms = arguments.arms.unwrap_or(if fixed { 100 } else { 10 });
+    let mut grid = vec![Knobs { arms, ..Knobs::default() }];
+    grid = cross(grid, &arguments.contexts, |knobs, law| knobs.contexts = law);
+    grid = cross(grid, &arguments.click_rate, |knobs, rate| knobs.click_rate = rate);
+    grid = cross(grid, &arguments.gap, |knobs, gap| knobs.gap = Some(gap));
+    grid = cross(grid, &arguments.parameter_norm, |knobs, norm| knobs.norm = Some(norm));
+    grid = cross(grid, &arguments.drift, |knobs, angle| knobs.drift = angle);
+    Ok(grid.into_iter().map(|knobs| knobs.environment(kind)).collect())
+}
+
+#[derive(Clone)]
+struct Knobs {
+    arms: u32,
+    contexts: Contexts,
+    click_rate: f64,
+    gap: Option<f64>,
+    norm: Option<f64>,
+    drift: f64,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        let contexts = Contexts::default();
+        Self { arms: 10, contexts, click_rate: 0.5, gap: None, norm: None, drift: 0.0 }
     }
-    Ok(match kind {
-        EnvironmentKind::Synthetic => {
-            let environment = |(contexts, gap)| EnvironmentConfig::Synthetic {
+}
+
+impl Knobs {
+    fn environment(self, kind: EnvironmentKind) -> EnvironmentConfig {
+        let (rewards, dimension) = (Rewards::Bernoulli, None);
+        let Self { arms, contexts, click_rate, gap, norm: parameter_norm, drift } = self;
+        match kind {
+            EnvironmentKind::Synthetic => EnvironmentConfig::Synthetic {
                 arms,
                 rewards,
                 contexts,
+                click_rate,
                 gap,
-                dimension: None,
-            };
-            let grid = laws.iter().flat_map(|&law| gaps.iter().map(move |&gap| (law, gap)));
-            grid.map(environment).collect()
+                parameter_norm,
+                drift,
+                dimension,
+            },
+            EnvironmentKind::FixedArms => {
+                EnvironmentConfig::FixedArms { arms, rewards, click_rate, gap, parameter_norm }
+            }
+            EnvironmentKind::Ordered => EnvironmentConfig::Ordered {
+                arms,
+                rewards,
+                click_rate,
+                gap,
+                parameter_norm,
+                dimension,
+            },
         }
-        EnvironmentKind::Ordered => {
-            let environment =
-                |&gap: &f64| EnvironmentConfig::Ordered { arms, rewards, gap, dimension: None };
-            gaps.iter().map(environment).collect()
-        }
-        EnvironmentKind::FixedArms => {
-            let arms = arguments.arms.unwrap_or(100);
-            vec![EnvironmentConfig::FixedArms { arms, rewards }]
-        }
-        EnvironmentKind::Drifting => {
-            vec![EnvironmentConfig::Drifting { arms, rewards, turn: FRAC_PI_2 }]
-        }
-    })
+    }
 }
 
 fn from_flags(arguments: &Arguments) -> Result<ExperimentConfig, String> {

@@ -82,7 +82,7 @@ fn environments_that_cannot_be_told_apart_are_refused() {
     let twice = "environments = [{ kind = 'ordered' }, { kind = 'ordered', dimension = 5 }]";
     let cases = [
         (
-            "environment = { kind = 'ordered' }\nenvironments = [{ kind = 'drifting' }]",
+            "environment = { kind = 'ordered' }\nenvironments = [{ kind = 'fixed-arms' }]",
             "environment and environments are both given, must be one of them",
         ),
         (twice, "environments has \"ordered\" twice, must have it once"),

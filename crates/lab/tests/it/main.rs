@@ -11,3 +11,4 @@ mod experiment;
 mod figures;
 mod simulate_command;
 mod tutorial;
+mod unchanged;

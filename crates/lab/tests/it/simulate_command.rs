@@ -223,6 +223,14 @@ fn laws_and_gaps_are_a_grid() {
     let expected =
         ["synthetic", "synthetic, gap 0.1", "synthetic, one-hot", "synthetic, one-hot, gap 0.1"];
     assert_eq!(names, expected);
+    let output = self::output(&format!(
+        "simulate --algorithms random --environment fixed-arms --click-rate 0.5,0.1 --parameter-norm 2 \
+         --horizon 100 --runs 1 --out {} --output json",
+        directory.display()
+    ));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["environment"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fixed-arms, norm 2", "fixed-arms, click rate 0.1, norm 2"]);
     let refused = [
         ("--gap 0.6", "gap is 0.6, must be above 0 and at most 0.5"),
         (
@@ -230,7 +238,10 @@ fn laws_and_gaps_are_a_grid() {
             "must be one of sphere, one-hot, correlated, anisotropic, heavy-tailed",
         ),
         ("--environment ordered --contexts one-hot", "--contexts is given, must be left out"),
-        ("--environment drifting --gap 0.1", "--gap is given, must be left out"),
+        ("--environment fixed-arms --drift 1", "--drift is given, must be left out"),
+        ("--click-rate 0.05 --gap 0.1", "gap is 0.1, must be above 0 and at most 0.05"),
+        ("--click-rate 0", "click_rate is 0, must be above 0 and below 1"),
+        ("--drift -1", "drift is -1, must be from 0 to 1000 (radians)"),
     ];
     for (flags, expected) in refused {
         let output = self::output(&format!("simulate --algorithms random {flags}"));

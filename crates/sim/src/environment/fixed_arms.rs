@@ -2,13 +2,13 @@ use libm::pow;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use super::{
-    Environment, EnvironmentError, Person, Rewards, check_arms, check_dimension,
+    Environment, EnvironmentError, Person, Rewards, Signal, check_arms, check_dimension,
     draw::{draw_features, mean_reward, uniform},
 };
 
 /// Everybody chooses among the same arms, drawn once from the seed: features (1, z)/sqrt 2 with z
 /// uniform in the unit ball. The hidden parameter is that of [`Synthetic`](super::Synthetic), so
-/// the mean reward is 1/2 + <z, w>/2.
+/// the mean reward is 1/2 + <z, w>/2, or that of another [`Signal`].
 ///
 /// # Reference
 /// In the style of the simulations of Chowdhury and Zhou, "Shuffle Private Linear Contextual
@@ -49,6 +49,15 @@ impl FixedArms {
         Ok(Self { theta, person, rewards, rng })
     }
 
+    /// Other mean rewards than the usual ones.
+    #[must_use]
+    pub fn with_signal(mut self, signal: Signal) -> Self {
+        signal.scale(&mut self.theta);
+        let arms = self.person.arms.chunks_exact(self.theta.len());
+        self.person.means = arms.map(|arm| mean_reward(&self.theta, arm)).collect();
+        self
+    }
+
     /// The parameter to be learned.
     pub fn theta(&self) -> &[f64] {
         &self.theta
@@ -68,5 +77,9 @@ impl Environment for FixedArms {
     fn reward(&mut self, arm: usize) -> Option<f64> {
         let mean = *self.person.means.get(arm)?;
         Some(self.rewards.draw(mean, &mut self.rng))
+    }
+
+    fn parameter(&self) -> Option<&[f64]> {
+        Some(&self.theta)
     }
 }

@@ -1,9 +1,9 @@
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use super::{
-    Environment, EnvironmentError, Person, Rewards, check_arms, check_dimension, check_horizon,
+    Environment, EnvironmentError, Person, Rewards, Signal, check_arms, check_dimension,
+    check_horizon,
     draw::{draw_features, mean_reward},
-    synthetic::scale,
 };
 
 /// The worst order of contexts: new directions appear one after the other, the last one only near
@@ -17,7 +17,7 @@ use super::{
 /// after the horizon is as in [`Synthetic`](super::Synthetic). With fewer than d - 1 people some
 /// phases are left out.
 ///
-/// With a smaller `gap` the mean reward is 1/2 + gap <z, w>, as in [`Synthetic`](super::Synthetic).
+/// Another [`Signal`] gives other mean rewards, as in [`Synthetic`](super::Synthetic).
 ///
 /// A learner that explores only in the beginning never sees most directions.
 #[derive(Debug, Clone)]
@@ -49,10 +49,11 @@ impl Ordered {
         Ok(Self { theta, horizon, came: 0, arms, rewards, means: Vec::new(), rng })
     }
 
-    /// Mean rewards 1/2 + gap <z, w>, above 0 and at most 1/2.
-    pub fn with_gap(mut self, gap: f64) -> Result<Self, EnvironmentError> {
-        scale(&mut self.theta, gap)?;
-        Ok(self)
+    /// Other mean rewards than the usual ones.
+    #[must_use]
+    pub fn with_signal(mut self, signal: Signal) -> Self {
+        signal.scale(&mut self.theta);
+        self
     }
 
     /// The parameter to be learned.
@@ -90,5 +91,9 @@ impl Environment for Ordered {
     fn reward(&mut self, arm: usize) -> Option<f64> {
         let mean = *self.means.get(arm)?;
         Some(self.rewards.draw(mean, &mut self.rng))
+    }
+
+    fn parameter(&self) -> Option<&[f64]> {
+        Some(&self.theta)
     }
 }

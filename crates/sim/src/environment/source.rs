@@ -1,5 +1,4 @@
 use std::{
-    f64::consts::FRAC_PI_2,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -8,10 +7,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Classification, ClassificationConfig, Contexts, Drifting, Environment, EnvironmentError,
-    FixedArms, Logged, LoggedConfig, Ordered, Rewards, Synthetic, check_arms, check_dimension,
-    check_gap, drifting::check_turn, table,
+    Classification, ClassificationConfig, Contexts, Environment, EnvironmentError, FixedArms,
+    Logged, LoggedConfig, Ordered, Rewards, Scaled, Signal, Synthetic, check_arms, check_dimension,
+    drift::check_angle, table,
 };
+
+/// The largest |theta*|.
+const LARGEST_NORM: f64 = 1e6;
 
 /// An environment as it stands in a file: `kind = "synthetic"` and so on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,9 +30,20 @@ pub enum EnvironmentConfig {
         /// The law of the features.
         #[serde(default, skip_serializing_if = "Contexts::is_sphere")]
         contexts: Contexts,
-        /// Mean rewards are 1/2 + gap <z, w>; above 0, at most 0.5.
+        /// Mean rewards are around this, above 0 and below 1.
         #[serde(default = "half", skip_serializing_if = "is_half")]
-        gap: f64,
+        click_rate: f64,
+        /// Mean rewards are click_rate + gap <z, w>; above 0, and all of them from 0 to 1. The
+        /// largest such gap if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<f64>,
+        /// |theta*|: with the same mean rewards, the larger it is, the shorter the features. As
+        /// long as their bound allows if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parameter_norm: Option<f64>,
+        /// How far the hidden direction turns over the horizon, 0 to 1000 radians.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        drift: f64,
         /// Number of features (d), 2 to 1000; that of the experiment if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dimension: Option<u32>,
@@ -43,18 +56,17 @@ pub enum EnvironmentConfig {
         /// The law of rewards.
         #[serde(default)]
         rewards: Rewards,
-    },
-    /// See [`Drifting`].
-    Drifting {
-        /// Arms per person, 2 to 100000.
-        #[serde(default = "ten")]
-        arms: u32,
-        /// The law of rewards.
-        #[serde(default)]
-        rewards: Rewards,
-        /// How far the parameter turns over the horizon, 0 to 1000 radians.
-        #[serde(default = "right_angle")]
-        turn: f64,
+        /// Mean rewards are around this, above 0 and below 1.
+        #[serde(default = "half", skip_serializing_if = "is_half")]
+        click_rate: f64,
+        /// Mean rewards are click_rate + gap <z, w>; above 0, and all of them from 0 to 1. The
+        /// largest such gap if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<f64>,
+        /// |theta*|: with the same mean rewards, the larger it is, the shorter the features. As
+        /// long as their bound allows if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parameter_norm: Option<f64>,
     },
     /// See [`Ordered`].
     Ordered {
@@ -64,9 +76,17 @@ pub enum EnvironmentConfig {
         /// The law of rewards.
         #[serde(default)]
         rewards: Rewards,
-        /// Mean rewards are 1/2 + gap <z, w>; above 0, at most 0.5.
+        /// Mean rewards are around this, above 0 and below 1.
         #[serde(default = "half", skip_serializing_if = "is_half")]
-        gap: f64,
+        click_rate: f64,
+        /// Mean rewards are click_rate + gap <z, w>; above 0, and all of them from 0 to 1. The
+        /// largest such gap if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<f64>,
+        /// |theta*|: with the same mean rewards, the larger it is, the shorter the features. As
+        /// long as their bound allows if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parameter_norm: Option<f64>,
         /// Number of features (d), 2 to 1000; that of the experiment if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dimension: Option<u32>,
@@ -90,18 +110,27 @@ fn half() -> f64 {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_half(gap: &f64) -> bool {
-    gap.total_cmp(&half()).is_eq()
+fn is_half(value: &f64) -> bool {
+    value.total_cmp(&half()).is_eq()
 }
 
-fn right_angle() -> f64 {
-    FRAC_PI_2
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(value: &f64) -> bool {
+    value.total_cmp(&0.0).is_eq()
 }
 
 impl Default for EnvironmentConfig {
     fn default() -> Self {
-        let (rewards, contexts) = (Rewards::default(), Contexts::default());
-        Self::Synthetic { arms: ten(), rewards, contexts, gap: half(), dimension: None }
+        Self::Synthetic {
+            arms: ten(),
+            rewards: Rewards::default(),
+            contexts: Contexts::default(),
+            click_rate: half(),
+            gap: None,
+            parameter_norm: None,
+            drift: 0.0,
+            dimension: None,
+        }
     }
 }
 
@@ -113,21 +142,29 @@ impl EnvironmentConfig {
             serde_json::to_vec(self).expect("invariant: plain data always has a JSON form"),
         );
         let kind = match self {
-            &Self::Synthetic { arms, rewards, contexts, gap, dimension } => {
-                let (arms, gap) = (check_arms(arms)?, check_gap(gap)?);
+            &Self::Synthetic {
+                arms,
+                rewards,
+                contexts,
+                click_rate,
+                gap,
+                parameter_norm,
+                drift,
+                dimension,
+            } => {
+                let problem = Problem::new(click_rate, gap, parameter_norm)?;
+                let (arms, drift) = (check_arms(arms)?, check_angle(drift)?);
                 dimension.map(check_dimension).transpose()?;
-                Kind::Synthetic { arms, rewards, contexts, gap, dimension }
+                Kind::Synthetic { arms, rewards, contexts, problem, drift, dimension }
             }
-            &Self::FixedArms { arms, rewards } => {
-                Kind::FixedArms { arms: check_arms(arms)?, rewards }
+            &Self::FixedArms { arms, rewards, click_rate, gap, parameter_norm } => {
+                let problem = Problem::new(click_rate, gap, parameter_norm)?;
+                Kind::FixedArms { arms: check_arms(arms)?, rewards, problem }
             }
-            &Self::Drifting { arms, rewards, turn } => {
-                Kind::Drifting { arms: check_arms(arms)?, rewards, turn: check_turn(turn)? }
-            }
-            &Self::Ordered { arms, rewards, gap, dimension } => {
-                let (arms, gap) = (check_arms(arms)?, check_gap(gap)?);
+            &Self::Ordered { arms, rewards, click_rate, gap, parameter_norm, dimension } => {
+                let problem = Problem::new(click_rate, gap, parameter_norm)?;
                 dimension.map(check_dimension).transpose()?;
-                Kind::Ordered { arms, rewards, gap, dimension }
+                Kind::Ordered { arms: check_arms(arms)?, rewards, problem, dimension }
             }
             Self::Classification(config) => {
                 let config = ClassificationConfig { file: inside(&config.file), ..config.clone() };
@@ -158,42 +195,121 @@ pub struct Source {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Synthetic { arms: u32, rewards: Rewards, contexts: Contexts, gap: f64, dimension: Option<u32> },
-    FixedArms { arms: u32, rewards: Rewards },
-    Drifting { arms: u32, rewards: Rewards, turn: f64 },
-    Ordered { arms: u32, rewards: Rewards, gap: f64, dimension: Option<u32> },
+    Synthetic {
+        arms: u32,
+        rewards: Rewards,
+        contexts: Contexts,
+        problem: Problem,
+        drift: f64,
+        dimension: Option<u32>,
+    },
+    FixedArms {
+        arms: u32,
+        rewards: Rewards,
+        problem: Problem,
+    },
+    Ordered {
+        arms: u32,
+        rewards: Rewards,
+        problem: Problem,
+        dimension: Option<u32>,
+    },
     Classification(Arc<Classification>),
     Logged(Arc<Logged>),
+}
+
+/// What every made-up problem has: its mean rewards, and what is divided between the lengths of
+/// features and parameter.
+#[derive(Debug, Clone, Copy)]
+struct Problem {
+    signal: Signal,
+    parameter_norm: Option<f64>,
+}
+
+impl Problem {
+    fn new(
+        click_rate: f64,
+        gap: Option<f64>,
+        parameter_norm: Option<f64>,
+    ) -> Result<Self, EnvironmentError> {
+        Ok(Self { signal: Signal::new(click_rate, gap)?, parameter_norm })
+    }
+
+    /// Factor on features of norm at most 1 that makes them fit the bound: as long as it allows, or
+    /// as short as the parameter is long.
+    fn factor(self, bound: f64) -> Result<f64, EnvironmentError> {
+        let Some(norm) = self.parameter_norm else {
+            return Ok(bound);
+        };
+        let least = self.signal.parameter_norm() / bound;
+        if !(least..=LARGEST_NORM).contains(&norm) {
+            return Err(EnvironmentError::ParameterNorm { norm, least, bound });
+        }
+        Ok(self.signal.parameter_norm() / norm)
+    }
+
+    /// Every knob that is not where it usually is.
+    fn words(self) -> impl Iterator<Item = String> {
+        let Self { signal, parameter_norm } = self;
+        let rate = signal.click_rate();
+        [
+            (!is_half(&rate)).then(|| format!("click rate {rate}")),
+            (!signal.is_widest()).then(|| format!("gap {}", signal.gap())),
+            parameter_norm.map(|norm| format!("norm {norm}")),
+        ]
+        .into_iter()
+        .flatten()
+    }
 }
 
 impl Kind {
     /// As in a file, with every knob that is not where it usually is.
     fn name(&self) -> String {
-        let with_gap = |name: String, gap: f64| {
-            if is_half(&gap) { name } else { format!("{name}, gap {gap}") }
-        };
+        let mut words: Vec<String> = Vec::new();
         match *self {
-            Self::Synthetic { contexts, gap, .. } => {
-                let name = match contexts {
-                    Contexts::Sphere => "synthetic".into(),
-                    _ => format!("synthetic, {}", contexts.name()),
-                };
-                with_gap(name, gap)
+            Self::Synthetic { contexts, problem, drift, .. } => {
+                words.push("synthetic".into());
+                if contexts != Contexts::Sphere {
+                    words.push(contexts.name().into());
+                }
+                words.extend(problem.words());
+                if !is_zero(&drift) {
+                    words.push(format!("drift {drift}"));
+                }
             }
-            Self::FixedArms { .. } => "fixed-arms".into(),
-            Self::Drifting { .. } => "drifting".into(),
-            Self::Ordered { gap, .. } => with_gap("ordered".into(), gap),
-            Self::Classification(_) => "classification".into(),
-            Self::Logged(_) => "logged".into(),
+            Self::FixedArms { problem, .. } => {
+                words.push("fixed-arms".into());
+                words.extend(problem.words());
+            }
+            Self::Ordered { problem, .. } => {
+                words.push("ordered".into());
+                words.extend(problem.words());
+            }
+            Self::Classification(_) => words.push("classification".into()),
+            Self::Logged(_) => words.push("logged".into()),
         }
+        words.join(", ")
     }
 }
 
 impl Source {
     /// The people of one run of `horizon` people; everything random comes from `seed`. Data has its
-    /// own dimension, which `dimension` must be; so may synthetic people.
+    /// own dimension, which `dimension` must be; so may synthetic people. Features have a norm of
+    /// at most 1.
     pub fn people(
         &self,
+        dimension: u32,
+        horizon: u64,
+        seed: u64,
+    ) -> Result<Box<dyn Environment + Send>, EnvironmentError> {
+        self.people_within(1.0, dimension, horizon, seed)
+    }
+
+    /// The same people with features of a norm of at most `context_bound`: rewards stay what they
+    /// are, features are multiplied, and the parameter is divided.
+    pub fn people_within(
+        &self,
+        context_bound: f64,
         dimension: u32,
         horizon: u64,
         seed: u64,
@@ -201,24 +317,38 @@ impl Source {
         if let Some(expected) = self.dimension().filter(|&expected| expected != dimension) {
             return Err(EnvironmentError::DataDimension { found: dimension, expected });
         }
-        Ok(match &self.kind {
-            &Kind::Synthetic { arms, rewards, contexts, gap, .. } => Box::new(
+        let factor = self.factor(context_bound)?;
+        let people: Box<dyn Environment + Send> = match &self.kind {
+            &Kind::Synthetic { arms, rewards, contexts, problem, drift, .. } => Box::new(
                 Synthetic::new(dimension, arms, rewards, seed)?
                     .with_contexts(contexts)
-                    .with_gap(gap)?,
+                    .with_drift(drift, horizon)?
+                    .with_signal(problem.signal),
             ),
-            &Kind::FixedArms { arms, rewards } => {
-                Box::new(FixedArms::new(dimension, arms, rewards, seed)?)
-            }
-            &Kind::Drifting { arms, rewards, turn } => {
-                Box::new(Drifting::new(dimension, arms, rewards, turn, horizon, seed)?)
-            }
-            &Kind::Ordered { arms, rewards, gap, .. } => {
-                Box::new(Ordered::new(dimension, arms, rewards, horizon, seed)?.with_gap(gap)?)
-            }
+            &Kind::FixedArms { arms, rewards, problem } => Box::new(
+                FixedArms::new(dimension, arms, rewards, seed)?.with_signal(problem.signal),
+            ),
+            &Kind::Ordered { arms, rewards, problem, .. } => Box::new(
+                Ordered::new(dimension, arms, rewards, horizon, seed)?.with_signal(problem.signal),
+            ),
             Kind::Classification(data) => Box::new(data.people(seed)),
             Kind::Logged(log) => Box::new(log.people(seed)),
-        })
+        };
+        let same = factor.total_cmp(&1.0).is_eq();
+        Ok(if same { people } else { Box::new(Scaled::new(people, factor)) })
+    }
+
+    /// Factor on features of norm at most 1 for this bound, or why there is none.
+    pub fn factor(&self, context_bound: f64) -> Result<f64, EnvironmentError> {
+        if !(1e-6..=1e6).contains(&context_bound) {
+            return Err(EnvironmentError::ContextBound(context_bound));
+        }
+        match &self.kind {
+            Kind::Synthetic { problem, .. }
+            | Kind::FixedArms { problem, .. }
+            | Kind::Ordered { problem, .. } => problem.factor(context_bound),
+            Kind::Classification(_) | Kind::Logged(_) => Ok(context_bound),
+        }
     }
 
     /// The dimension, if the data or the configuration fixes it.
@@ -236,7 +366,6 @@ impl Source {
         match &self.kind {
             Kind::Synthetic { arms, .. }
             | Kind::FixedArms { arms, .. }
-            | Kind::Drifting { arms, .. }
             | Kind::Ordered { arms, .. } => *arms,
             Kind::Classification(data) => data.arms() as u32,
             Kind::Logged(log) => log.arms() as u32,

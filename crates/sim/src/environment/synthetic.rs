@@ -3,8 +3,9 @@ use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Contexts, Environment, EnvironmentError, Person, check_arms, check_dimension, check_gap,
+    Contexts, Environment, EnvironmentError, Person, Signal, check_arms, check_dimension,
     draw::{draw_features, mean_reward, uniform},
+    drift::Drift,
 };
 
 /// The law of a reward with a given mean.
@@ -33,10 +34,14 @@ impl Rewards {
 /// w, and a mean reward of 1/2 + <z, w>/2. So |x| = 1 = L, |theta*| = 1 = S, and every mean from 0
 /// to 1 occurs.
 ///
-/// Knobs: another law of z, and a smaller `gap`: the mean reward is 1/2 + gap <z, w>, so no arm is
-/// better than another by more than twice the gap.
+/// Knobs: another law of z, another [`Signal`], and a direction w that drifts.
 #[derive(Debug, Clone)]
 pub struct Synthetic {
+    /// (1, w)/sqrt 2 of the first person.
+    start: Vec<f64>,
+    signal: Signal,
+    drift: Option<Drift>,
+    /// The parameter of the current person.
     theta: Vec<f64>,
     arms: u32,
     rewards: Rewards,
@@ -58,10 +63,12 @@ impl Synthetic {
         let dimension = check_dimension(dimension)?;
         let arms = check_arms(arms)?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut theta = vec![0.0; dimension];
-        draw_features(&mut theta, &mut rng);
+        let mut start = vec![0.0; dimension];
+        draw_features(&mut start, &mut rng);
+        let (theta, signal, drift) = (start.clone(), Signal::default(), None);
         let (contexts, common) = (Contexts::Sphere, vec![0.0; dimension - 1]);
-        Ok(Self { theta, arms, rewards, contexts, common, means: Vec::new(), rng })
+        let means = Vec::new();
+        Ok(Self { start, signal, drift, theta, arms, rewards, contexts, common, means, rng })
     }
 
     /// Features of another law.
@@ -70,24 +77,30 @@ impl Synthetic {
         Self { contexts, ..self }
     }
 
-    /// Mean rewards 1/2 + gap <z, w>, above 0 and at most 1/2.
-    pub fn with_gap(mut self, gap: f64) -> Result<Self, EnvironmentError> {
-        scale(&mut self.theta, gap)?;
+    /// Other mean rewards.
+    #[must_use]
+    pub fn with_signal(mut self, signal: Signal) -> Self {
+        self.signal = signal;
+        self.theta.clone_from(&self.start);
+        signal.scale(&mut self.theta);
+        self
+    }
+
+    /// The direction w turns by `angle` (radians, 0 to 1000) along a great circle over `horizon`
+    /// people, and then stays. Where it turns to is drawn now, so this comes before the first
+    /// person; an angle of 0 draws nothing.
+    pub fn with_drift(mut self, angle: f64, horizon: u64) -> Result<Self, EnvironmentError> {
+        self.drift = match angle {
+            0.0 => None,
+            _ => Some(Drift::new(&self.start, angle, horizon, &mut self.rng)?),
+        };
         Ok(self)
     }
 
-    /// The parameter to be learned.
+    /// The parameter of the current person (of the first one, before anybody came).
     pub fn theta(&self) -> &[f64] {
         &self.theta
     }
-}
-
-/// From (1, w)/sqrt 2 to the parameter of another gap.
-pub(super) fn scale(theta: &mut [f64], gap: f64) -> Result<(), EnvironmentError> {
-    // Exactly 1 for the usual gap.
-    let factor = 2.0 * check_gap(gap)?;
-    theta[1..].iter_mut().for_each(|entry| *entry *= factor);
-    Ok(())
 }
 
 impl Environment for Synthetic {
@@ -96,6 +109,10 @@ impl Environment for Synthetic {
     }
 
     fn next_person(&mut self, person: &mut Person) {
+        if let Some(drift) = &mut self.drift {
+            drift.advance(&self.start, &mut self.theta);
+            self.signal.scale(&mut self.theta);
+        }
         person.arms.resize(self.theta.len() * self.arms as usize, 0.0);
         self.means.clear();
         self.contexts.draw_common(&mut self.common, &mut self.rng);
@@ -109,5 +126,9 @@ impl Environment for Synthetic {
     fn reward(&mut self, arm: usize) -> Option<f64> {
         let mean = *self.means.get(arm)?;
         Some(self.rewards.draw(mean, &mut self.rng))
+    }
+
+    fn parameter(&self) -> Option<&[f64]> {
+        Some(&self.theta)
     }
 }

@@ -103,6 +103,11 @@ impl Rounds {
         &mut self.devices
     }
 
+    /// The newest model, if there is one.
+    pub fn model(&self) -> Option<&Model> {
+        self.devices.model.as_ref()
+    }
+
     /// What was released so far.
     pub fn progress(&self) -> Progress {
         self.progress

@@ -4,7 +4,7 @@ use incrowd_bandit::Bandit;
 use incrowd_protocol::{BatchSums, TaskConfig};
 
 use super::{Algorithm, Choice, Path, Progress, Rounds};
-use crate::SimulationError;
+use crate::{ParameterEstimate, SimulationError};
 
 /// The product itself: real devices, a real batch and a real bandit.
 pub struct Sblb {
@@ -65,5 +65,9 @@ impl Algorithm for Sblb {
     fn noise_std(&self) -> Option<f64> {
         let round = self.bandit.statistics().round();
         Some(incrowd_bandit::noise_variances(self.task.mechanism(), round).0.sqrt())
+    }
+
+    fn estimate(&self) -> Option<ParameterEstimate> {
+        self.rounds.model().map(ParameterEstimate::from)
     }
 }

@@ -1,7 +1,7 @@
 use incrowd_protocol::{Model, Selection};
 
 use super::{Algorithm, Choice, Player, Progress};
-use crate::SimulationError;
+use crate::{ParameterEstimate, SimulationError};
 
 /// A server that is shown everybody's raw data.
 pub trait TrustedServer {
@@ -48,5 +48,9 @@ impl<S: TrustedServer> Algorithm for Trusted<S> {
 
     fn noise_std(&self) -> Option<f64> {
         self.server.noise_std()
+    }
+
+    fn estimate(&self) -> Option<ParameterEstimate> {
+        self.player.model().map(ParameterEstimate::from)
     }
 }

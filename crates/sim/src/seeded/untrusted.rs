@@ -2,7 +2,7 @@ use incrowd_bandit::{Estimate, NoisySums};
 use incrowd_protocol::{LearnerConfig, MechanismHash, Model, ModelParts, Selection};
 
 use super::{Aggregator, Algorithm, Choice, Player, Progress, Release};
-use crate::SimulationError;
+use crate::{ParameterEstimate, SimulationError};
 
 /// People, what protects them, and a server that takes nothing but releases.
 pub struct Untrusted<C> {
@@ -48,6 +48,10 @@ impl<C: Aggregator> Algorithm for Untrusted<C> {
 
     fn noise_std(&self) -> Option<f64> {
         Some(self.server.moment_variance.sqrt())
+    }
+
+    fn estimate(&self) -> Option<ParameterEstimate> {
+        self.player.model().map(ParameterEstimate::from)
     }
 }
 

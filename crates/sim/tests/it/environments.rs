@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use incrowd_sim::{
-    Contexts, Drifting, Environment, EnvironmentConfig, FixedArms, Ordered, Person, Rewards,
-    Source, Synthetic,
+    Contexts, Environment, EnvironmentConfig, FixedArms, Ordered, Person, Rewards, Signal, Source,
+    Synthetic,
 };
 
 const HORIZON: u64 = 2000;
@@ -27,9 +27,11 @@ fn all() -> Vec<Source> {
         "kind = 'synthetic'\ncontexts = 'anisotropic'",
         "kind = 'synthetic'\ncontexts = 'heavy-tailed'\ngap = 0.25",
         "kind = 'fixed-arms'",
-        "kind = 'drifting'",
+        "kind = 'synthetic'\ndrift = 1.5",
         "kind = 'ordered'",
         "kind = 'ordered'\ngap = 0.1\ndimension = 3",
+        "kind = 'synthetic'\nclick_rate = 0.05\nparameter_norm = 2\ndrift = 1",
+        "kind = 'fixed-arms'\nclick_rate = 0.9\ngap = 0.05\nparameter_norm = 3",
         "kind = 'classification'\nfile = 'penguins.csv'\nlabel = 'species'",
         "kind = 'classification'\nfile = 'penguins.csv'\nlabel = 'species'\nproject = 7",
         "kind = 'logged'\nfile = 'penguins-logged.csv'",
@@ -128,9 +130,9 @@ fn gap(people: &mut dyn Environment, n: usize, play: usize, look: usize) -> f64 
 #[test]
 fn rewards_have_their_means() {
     let n = 20_000;
-    for kind in ["synthetic", "fixed-arms", "drifting", "ordered"] {
+    for kind in ["synthetic'", "fixed-arms'", "synthetic'\ndrift = 1.5", "ordered'"] {
         for law in ["bernoulli", "bounded"] {
-            let source = source(&format!("kind = '{kind}'\narms = 4\nrewards = '{law}'"));
+            let source = source(&format!("kind = '{kind}\narms = 4\nrewards = '{law}'"));
             let gap =
                 |play, look| gap(&mut *source.people(5, n as u64, 7).unwrap(), n, play, look).abs();
             assert!(gap(3, 3) <= hoeffding(n), "{kind}, {law}");
@@ -174,7 +176,8 @@ fn fixed_arms_are_the_same_for_everybody() {
 #[test]
 fn a_drifting_parameter_turns_by_the_angle_and_then_stays() {
     let turn = 2.0;
-    let mut people = Drifting::new(5, 10, Rewards::Bernoulli, turn, HORIZON, 6).unwrap();
+    let mut people = Synthetic::new(5, 10, Rewards::Bernoulli, 6).unwrap();
+    people = people.with_drift(turn, HORIZON).unwrap();
     let mut person = Person::default();
     people.next_person(&mut person);
     let (start, arms) = (people.theta().to_vec(), person.arms.clone());
@@ -194,11 +197,11 @@ fn a_drifting_parameter_turns_by_the_angle_and_then_stays() {
 
 #[test]
 fn without_a_turn_nothing_drifts() {
-    let mut people = Drifting::new(5, 10, Rewards::Bernoulli, 0.0, 50, 6).unwrap();
-    let start = people.theta().to_vec();
+    let still = Synthetic::new(5, 10, Rewards::Bernoulli, 6).unwrap();
+    let mut people = still.clone().with_drift(0.0, 50).unwrap();
     for _ in 0..60 {
         people.next_person(&mut Person::default());
-        assert_eq!(people.theta(), start);
+        assert_eq!(people.theta(), still.theta());
     }
 }
 
@@ -259,6 +262,13 @@ fn numbers_out_of_range_are_named() {
         let config: EnvironmentConfig = toml::from_str(text).unwrap();
         config.load(&data()).unwrap_err().to_string()
     };
+    let drifting = |dimension, angle| {
+        let people = Synthetic::new(dimension, 2, law, 1).unwrap();
+        people.with_drift(angle, horizon).unwrap_err().to_string()
+    };
+    let beyond = |text: &str, bound: f64| {
+        source(text).people_within(bound, 5, horizon, 1).map(|_| ()).unwrap_err().to_string()
+    };
     let cases = [
         (
             Synthetic::new(1, 2, law, 1).unwrap_err().to_string(),
@@ -276,21 +286,43 @@ fn numbers_out_of_range_are_named() {
             Ordered::new(5, 2, law, 0, 1).unwrap_err().to_string(),
             "horizon is 0, must be at least 1",
         ),
+        (drifting(2, 1.0), "dimension is 2, must be from 3 to 1000 where there is a drift"),
+        (drifting(3, f64::NAN), "drift is NaN, must be from 0 to 1000 (radians)"),
         (
-            Drifting::new(2, 2, law, 1.0, horizon, 1).unwrap_err().to_string(),
-            "dimension of a drifting environment is 2, must be from 3 to 1000",
+            load("kind = 'synthetic'\ndrift = -0.5"),
+            "drift is -0.5, must be from 0 to 1000 (radians)",
         ),
         (
-            Drifting::new(3, 2, law, f64::NAN, horizon, 1).unwrap_err().to_string(),
-            "turn is NaN, must be from 0 to 1000 (radians)",
+            load("kind = 'synthetic'\nclick_rate = 1.0"),
+            "click_rate is 1, must be above 0 and below 1",
         ),
-        (load("kind = 'drifting'\nturn = -0.5"), "turn is -0.5, must be from 0 to 1000 (radians)"),
+        (
+            load("kind = 'fixed-arms'\nclick_rate = nan"),
+            "click_rate is NaN, must be above 0 and below 1",
+        ),
+        (
+            load("kind = 'ordered'\nclick_rate = 0.05\ngap = 0.1"),
+            "gap is 0.1, must be above 0 and at most 0.05",
+        ),
+        (
+            beyond("kind = 'synthetic'\nparameter_norm = 0.5", 1.0),
+            "parameter_norm is 0.5, must be from 1 to 1000000, so that features are within 1",
+        ),
+        (
+            beyond("kind = 'fixed-arms'\nparameter_norm = 3", 0.25),
+            "parameter_norm is 3, must be from 4 to 1000000, so that features are within 0.25",
+        ),
+        (
+            beyond("kind = 'ordered'\nparameter_norm = nan", 2.0),
+            "parameter_norm is NaN, must be from 0.5 to 1000000, so that features are within 2",
+        ),
+        (beyond("kind = 'synthetic'", 0.0), "context_bound is 0, must be from 0.000001 to 1000000"),
         (load("kind = 'ordered'\narms = 100001"), "arms is 100001, must be from 2 to 100000"),
         (load("kind = 'synthetic'\ngap = 0.0"), "gap is 0, must be above 0 and at most 0.5"),
         (load("kind = 'synthetic'\ngap = nan"), "gap is NaN, must be above 0 and at most 0.5"),
         (load("kind = 'ordered'\ngap = 0.51"), "gap is 0.51, must be above 0 and at most 0.5"),
         (
-            Synthetic::new(2, 2, law, 1).unwrap().with_gap(-0.1).unwrap_err().to_string(),
+            Signal::new(0.5, Some(-0.1)).unwrap_err().to_string(),
             "gap is -0.1, must be above 0 and at most 0.5",
         ),
         (load("kind = 'synthetic'\ndimension = 1"), "dimension is 1, must be from 2 to 1000"),
@@ -317,9 +349,11 @@ fn a_source_says_what_it_is() {
         ("synthetic, anisotropic", None, 10),
         ("synthetic, heavy-tailed, gap 0.25", None, 10),
         ("fixed-arms", None, 100),
-        ("drifting", None, 10),
+        ("synthetic, drift 1.5", None, 10),
         ("ordered", None, 10),
         ("ordered, gap 0.1", Some(3), 10),
+        ("synthetic, click rate 0.05, norm 2, drift 1", None, 10),
+        ("fixed-arms, click rate 0.9, gap 0.05, norm 3", None, 100),
         ("classification", Some(15), 3),
         ("classification", Some(7), 3),
         ("logged", Some(15), 3),
@@ -337,7 +371,8 @@ fn configurations_go_to_toml_and_back_and_refuse_unknown_fields() {
     let full = [
         "kind = \"synthetic\"\narms = 3\nrewards = \"bounded\"\n",
         "kind = \"fixed-arms\"\narms = 3\nrewards = \"bernoulli\"\n",
-        "kind = \"drifting\"\narms = 3\nrewards = \"bernoulli\"\nturn = 0.5\n",
+        "kind = \"synthetic\"\narms = 3\nrewards = \"bernoulli\"\nclick_rate = 0.25\ngap = 0.25\nparameter_norm = 2.0\ndrift = 0.5\n",
+        "kind = \"fixed-arms\"\narms = 3\nrewards = \"bernoulli\"\nclick_rate = 0.25\nparameter_norm = 2.0\n",
         "kind = \"ordered\"\narms = 3\nrewards = \"bernoulli\"\n",
         "kind = \"synthetic\"\narms = 3\nrewards = \"bernoulli\"\ncontexts = \"heavy-tailed\"\ngap = 0.1\ndimension = 7\n",
         "kind = \"ordered\"\narms = 3\nrewards = \"bernoulli\"\ngap = 0.25\ndimension = 7\n",
@@ -351,12 +386,8 @@ fn configurations_go_to_toml_and_back_and_refuse_unknown_fields() {
         assert!(unknown.unwrap_err().to_string().contains("colour"), "{text}");
     }
     assert_eq!(
-        toml::from_str::<EnvironmentConfig>("kind = 'drifting'").unwrap(),
-        EnvironmentConfig::Drifting {
-            arms: 10,
-            rewards: Rewards::Bernoulli,
-            turn: std::f64::consts::FRAC_PI_2
-        }
+        toml::from_str::<EnvironmentConfig>("kind = 'synthetic'").unwrap(),
+        EnvironmentConfig::default()
     );
     assert!(toml::from_str::<EnvironmentConfig>("kind = 'other'").is_err());
 }
@@ -375,7 +406,7 @@ fn people_without_knobs_are_as_ever() {
     }
     assert_eq!((hash, rewards as u32), (5_633_115_327_622_771_233, 475));
     let knobs = Synthetic::new(5, 10, Rewards::Bernoulli, 1).unwrap();
-    let knobs = knobs.with_contexts(Contexts::Sphere).with_gap(0.5).unwrap();
+    let knobs = knobs.with_contexts(Contexts::Sphere).with_signal(Signal::default());
     assert_eq!(knobs.theta(), Synthetic::new(5, 10, Rewards::Bernoulli, 1).unwrap().theta());
 }
 
@@ -393,6 +424,63 @@ fn the_gap_scales_every_difference_of_means() {
             for (far, near) in far.means.iter().zip(&near.means) {
                 assert!((near - 0.5 - 0.2 * (far - 0.5)).abs() < 1e-12, "{kind}: {far} {near}");
                 assert!((0.4..=0.6).contains(near));
+            }
+        }
+    }
+}
+
+/// The parameter is the one that makes the means, with every knob and in all units; data has none.
+#[test]
+fn the_parameter_explains_the_means() {
+    for source in all() {
+        for bound in [1.0, 0.7, 20.0] {
+            let dimension = source.dimension().unwrap_or(5);
+            let mut people = source.people_within(bound, dimension, HORIZON, 4).unwrap();
+            let data = ["classification", "logged"].contains(&source.name());
+            assert_eq!(people.parameter().is_none(), data, "{}", source.name());
+            let mut person = Person::default();
+            for _ in 0..20 {
+                people.next_person(&mut person);
+                for (arm, mean) in person.arms.chunks_exact(people.dimension()).zip(&person.means) {
+                    assert!(dot(arm, arm).sqrt() <= bound * (1.0 + 1e-12), "{}", source.name());
+                    let Some(theta) = people.parameter() else { continue };
+                    assert!((dot(theta, arm) - mean).abs() < 1e-12, "{}", source.name());
+                }
+            }
+        }
+    }
+}
+
+/// Units and the norm of the parameter leave coins and rewards as they are.
+#[test]
+fn a_norm_and_a_bound_change_features_and_nothing_else() {
+    let knobs = "kind = 'synthetic'\nclick_rate = 0.2\ngap = 0.15";
+    // |theta*| = sqrt(2 (0.2^2 + 0.15^2))
+    let norm = 0.125f64.sqrt();
+    let cases = [
+        ("", 1.0, norm),
+        ("", 4.0, norm / 4.0),
+        ("\nparameter_norm = 3", 1.0, 3.0),
+        ("\nparameter_norm = 3", 4.0, 3.0),
+        ("\nparameter_norm = 0.1", 4.0, 0.1),
+    ];
+    let mut usual = source(knobs).people(5, HORIZON, 9).unwrap();
+    let mut others = cases.map(|(more, bound, expected)| {
+        let people = source(&format!("{knobs}{more}")).people_within(bound, 5, HORIZON, 9).unwrap();
+        let theta = people.parameter().unwrap();
+        assert!((dot(theta, theta).sqrt() / expected - 1.0).abs() < 1e-12, "{more} {bound}");
+        people
+    });
+    let (mut person, mut other) = (Person::default(), Person::default());
+    for turn in 0..50 {
+        usual.next_person(&mut person);
+        assert!(person.means.iter().all(|mean| (0.05..=0.35).contains(mean)));
+        let reward = usual.reward(turn % 10);
+        for ((_, _, expected), people) in cases.iter().zip(&mut others) {
+            people.next_person(&mut other);
+            assert_eq!((&other.means, people.reward(turn % 10)), (&person.means, reward));
+            for (own, usual) in other.arms.iter().zip(&person.arms) {
+                assert!((own - usual * norm / expected).abs() < 1e-12);
             }
         }
     }
