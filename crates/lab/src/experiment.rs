@@ -2,6 +2,7 @@
 //! table at the end.
 
 mod algorithm;
+mod assumptions;
 mod baseline;
 mod batches;
 mod cell;
@@ -15,8 +16,10 @@ mod range;
 mod runner;
 mod summary;
 mod table;
+mod units;
 
 pub use algorithm::{Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, WidthMode};
+pub use assumptions::Assumptions;
 pub use cell::CellResult;
 pub use config::{Experiment, ExperimentConfig, Tuning};
 pub use error::ExperimentError;

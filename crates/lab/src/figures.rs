@@ -106,6 +106,16 @@ pub enum FigureError {
         /// Rows in the table.
         runs: usize,
     },
+    /// A point of a run that is not in the table.
+    #[error("{}, line {line}: key is {key:?}, must be that of a row in table.csv", file.display())]
+    UnknownKey {
+        /// Which file.
+        file: PathBuf,
+        /// Line in the file, from 1.
+        line: u64,
+        /// The key of the run.
+        key: String,
+    },
     /// Points of a run that are not in order.
     #[error("{}, line {line}: people is {people}, must be above {before}, the point before of run {run}", file.display())]
     Order {

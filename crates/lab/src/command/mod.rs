@@ -4,4 +4,5 @@ pub mod audit;
 pub mod demo;
 pub mod evaluate;
 pub mod figures;
+mod progress;
 pub mod simulate;

@@ -5,8 +5,6 @@ use std::{
     error::Error,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
 };
 
 use clap::{Args, ValueEnum};
@@ -17,12 +15,14 @@ use incrowd_lab::experiment::{
 use incrowd_planner::LocalLimit;
 use incrowd_privacy::format_epsilon;
 use incrowd_sim::{Contexts, EnvironmentConfig, Rewards};
-use indicatif::{ProgressBar, ProgressStyle};
 
+use super::progress::Progress;
 use crate::Output;
 
 /// Heading of the flags of made-up problems.
 const PROBLEM: &str = "Knobs of the problem (lists are grids)";
+/// Heading of the flags of learner and mechanism.
+const TOLD: &str = "What learner and mechanism are told (lists are grids)";
 
 /// Compare private bandits under the same, certified guarantee.
 ///
@@ -31,8 +31,16 @@ const PROBLEM: &str = "Knobs of the problem (lists are grids)";
 /// as our own. Give an experiment file (see experiments/), or flags; lists separated by commas are
 /// grids, and every combination is run.
 ///
-/// Results go to --out: table.csv (one row per run), curves.csv (regret over time), manifest.json
-/// (everything needed to run it again, with the certificates). A finished run is not run again, and
+/// Made-up people have features (1, z)/sqrt 2 and mean rewards click rate + gap <z, w> with a hidden
+/// direction w. The knobs of the problem say what z, click rate and gap are, how long the parameter
+/// is and how far w turns. What learner and mechanism are told is separate: by default S = 1, L = 1,
+/// sigma = 0.5, eta = 0.5, whatever the problem is. A learner with a wrong guess is --parameter-norm
+/// 3 --parameter-bound 1,3; rare clicks are --click-rate 0.02. With every knob left out, and with
+/// the same seed, people are the same to the last bit.
+///
+/// Results go to --out: table.csv (one row per run, with regret, rewards and their standard error,
+/// the error of theta and whether the confidence covered it), curves.csv (regret over time),
+/// manifest.json (everything needed to run it again, with the certificates). A finished run is not run again, and
 /// what this very program has planned is not planned again, so an interrupted command can simply be
 /// repeated. `incrowd-lab figures DIR` draws them.
 ///
@@ -45,7 +53,8 @@ const PROBLEM: &str = "Knobs of the problem (lists are grids)";
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate
-/// experiments/trade-off.toml --out trade-off
+/// experiments/trade-off.toml --out trade-off; incrowd-lab simulate --contexts sphere,one-hot --gap
+/// 0.5,0.1 --reward-noise 0.5,0.1 --out knobs
 #[derive(Args)]
 pub struct Arguments {
     /// An experiment file; only --runs, --seed, --horizon, --threads, --out and --output go with
@@ -90,8 +99,8 @@ pub struct Arguments {
     )]
     gap: Vec<f64>,
     /// |theta*|, at most 1000000. Mean rewards stay what they are, so the larger it is, the shorter
-    /// the features: with 3 they have a third of the length that --context-bound has room for. If
-    /// not given, features use all of that room; |theta*| is then 1 without other knobs.
+    /// the features: with 3 a third of the usual length. If not given, features are as long as
+    /// --context-bound allows, and |theta*| is 1 without other knobs.
     #[arg(
         long,
         value_delimiter = ',',
@@ -150,6 +159,81 @@ pub struct Arguments {
     /// Reports in a batch (people in a leaf of a tree); chosen if not given.
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, conflicts_with = "file")]
     batch_size: Vec<u32>,
+    /// Bound on |theta*| that the learner is told (S), 1e-20 to 1e20; 1 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "S",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    parameter_bound: Vec<f64>,
+    /// Bound on the length of features (L), 0.000001 to 1000000: features are scaled to it and
+    /// |theta*| is divided by it, unless --parameter-norm says how long they are; 1 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "L",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    context_bound: Vec<f64>,
+    /// Size of the noise of rewards that the learner is told (sigma), 1e-20 to 1e20; 0.5 if not
+    /// given, which is safe for rewards from 0 to 1.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SIGMA",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    reward_noise: Vec<f64>,
+    /// sblb and sblb-growing publish a model when det V has grown by 1 plus this (eta), 1e-20 to
+    /// 1e20; 0.5 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "ETA",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    determinant_growth: Vec<f64>,
+    /// Probability that the confidence fails, above 0 and below 1; 0.05 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "PROBABILITY",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    failure_probability: Vec<f64>,
+    /// Share of the reports that are surely honest, above 0 and at most 1, for the guarantee of
+    /// sblb; 1 if not given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SHARE",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    honest_fraction: Vec<f64>,
+    /// Reports that one person may send, at least 1, which the guarantee of sblb covers; 1 if not
+    /// given.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "COUNT",
+        allow_negative_numbers = true,
+        conflicts_with = "file",
+        help_heading = TOLD
+    )]
+    participations: Vec<u32>,
     /// Delta of every guarantee.
     #[arg(long, default_value_t = 1e-6, allow_negative_numbers = true, conflicts_with = "file")]
     delta: f64,
@@ -222,11 +306,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let base = arguments.file.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
     let experiment = config.check(base)?;
 
-    let bar = Bar::new();
-    let report = |event: Event<'_>| bar.show(event);
+    let progress = Progress::new();
+    let report = |event: Event<'_>| progress.show(event);
     let (command, threads) = (command(), arguments.threads.map(usize::from));
-    let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report)?;
-    bar.bar.finish_and_clear();
+    let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report);
+    progress.finish();
+    let finished = finished?;
     eprintln!(
         "{} plans and {} runs now, {} runs found finished; table, curves and manifest are in {}",
         finished.planned,
@@ -329,6 +414,13 @@ fn from_flags(arguments: &Arguments) -> Result<ExperimentConfig, String> {
         central_epsilons,
         local_epsilons: arguments.local_epsilon.clone(),
         batch_sizes: arguments.batch_size.clone(),
+        parameter_bounds: arguments.parameter_bound.clone(),
+        context_bounds: arguments.context_bound.clone(),
+        reward_noises: arguments.reward_noise.clone(),
+        determinant_growths: arguments.determinant_growth.clone(),
+        failure_probabilities: arguments.failure_probability.clone(),
+        honest_fractions: arguments.honest_fraction.clone(),
+        participations: arguments.participations.clone(),
         delta: arguments.delta,
         runs: 20,
         seed: 1,
@@ -352,63 +444,6 @@ fn command() -> String {
     let words = env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
     let words = words.collect::<Vec<_>>();
     format!("incrowd-lab {}", words.join(" "))
-}
-
-/// What a person sees while it takes long.
-struct Bar {
-    bar: ProgressBar,
-    /// What is being planned, since when.
-    planning: Mutex<Vec<(String, Instant)>>,
-}
-
-const PLANNING: &str = "planning {wide_msg} {pos}/{len} plans, {elapsed}";
-const SERVING: &str = "{msg} {bar:30} {human_pos}/{human_len} rounds, {per_sec}, {eta} left";
-/// A plan that took longer is told where no bar can be drawn.
-const LONG: Duration = Duration::from_secs(2);
-
-impl Bar {
-    fn new() -> Self {
-        Self { bar: ProgressBar::new(0), planning: Mutex::new(Vec::new()) }
-    }
-
-    fn begin(&self, template: &str, message: &str, length: u64) {
-        let style = ProgressStyle::with_template(template);
-        self.bar.set_style(style.expect("invariant: the templates are constants"));
-        self.bar.reset();
-        self.bar.set_length(length);
-        self.bar.set_message(message.to_owned());
-        self.bar.enable_steady_tick(Duration::from_millis(500));
-    }
-
-    fn show(&self, event: Event<'_>) {
-        match event {
-            Event::Preparing(count) => self.begin(PLANNING, "", count as u64),
-            Event::Planning(name) => self.plan(|all| all.push((name.into(), Instant::now()))),
-            Event::Planned(name) => {
-                self.plan(|all| {
-                    let Some(index) = all.iter().position(|(other, _)| other == name) else {
-                        return;
-                    };
-                    let (name, begin) = all.remove(index);
-                    if self.bar.is_hidden() && begin.elapsed() > LONG {
-                        eprintln!("planned {name} in {:.0} s", begin.elapsed().as_secs_f64());
-                    }
-                });
-                self.bar.inc(1);
-            }
-            Event::Tuning(rounds) => self.begin(SERVING, "tuning", rounds),
-            Event::Running(rounds) => self.begin(SERVING, "running", rounds),
-            Event::Served(rounds) => self.bar.inc(rounds),
-        }
-    }
-
-    /// Changes what is being planned, and shows all of it.
-    fn plan(&self, change: impl FnOnce(&mut Vec<(String, Instant)>)) {
-        let mut all = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut all);
-        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-        self.bar.set_message(names.join("; "));
-    }
 }
 
 fn print_table(finished: &Finished) {
@@ -444,8 +479,10 @@ fn heading(row: &SummaryRow) -> String {
     let setting = &row.setting;
     let limit = |value: Option<f64>| value.map_or("unlimited".into(), |v| v.to_string());
     let batch = setting.batch_size.map_or(String::new(), |size| format!(", batch size {size}"));
+    let told = setting.assumptions.words();
+    let told = if told.is_empty() { told } else { format!("; told: {told}") };
     format!(
-        "{}: d = {}, K = {}, T = {}, {} runs; asked: central epsilon {}, local epsilon {}{batch}",
+        "{}: d = {}, K = {}, T = {}, {} runs; asked: central epsilon {}, local epsilon {}{batch}{told}",
         setting.environment,
         setting.dimension,
         setting.arms,
@@ -492,10 +529,14 @@ fn line(row: &SummaryRow, width: usize) -> String {
         Some(regret) => format!("{regret:.1}"),
         None => format!("{:.4}", row.reward_mean),
     };
+    let error = match row.regret_mean {
+        Some(_) => number(row.regret_stderr, 1),
+        None => number(row.reward_stderr, 4),
+    };
     format!(
         "  {:<width$} {regret:>11} {:>7} {:>7} {:>9} {:>9} {:>8.0} {:>8.0} {:>9} {:>12.0}{ratio}{above}{sent}",
         label(row),
-        number(row.regret_stderr, 1),
+        error,
         share.map_or("-".into(), |share| format!("{share:.2}%")),
         epsilon(row.epsilon_local_certified),
         epsilon(row.epsilon_central_certified),

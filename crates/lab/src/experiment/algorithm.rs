@@ -102,6 +102,16 @@ impl AlgorithmName {
         self.explores() && !matches!(self, Self::Linucb | Self::LinucbLowswitch)
     }
 
+    /// Whether it is the product.
+    pub fn is_sblb(self) -> bool {
+        matches!(self, Self::Sblb | Self::SblbFixed | Self::SblbGrowing)
+    }
+
+    /// Whether its noise comes from many people's devices, each of which adds a share.
+    pub fn has_shared_noise(self) -> bool {
+        matches!(self, Self::SdpAmp | Self::SdpVec | Self::SdpVecGrowing)
+    }
+
     /// Whether every person's report is all that protects them.
     pub fn is_local(self) -> bool {
         matches!(self, Self::LdpGaussian | Self::LdpPrivunit)
@@ -266,7 +276,7 @@ impl AlgorithmConfig {
     fn check_options(&self) -> Result<(), ExperimentError> {
         use AlgorithmName as Name;
         let name = self.name;
-        let sblb = matches!(name, Name::Sblb | Name::SblbFixed | Name::SblbGrowing);
+        let sblb = name.is_sblb();
         let by_proposition_1 = sblb && self.accounting == Accounting::Paper;
         let words = self.encoding == Some(EncodingChoice::Codebook);
         let printed = matches!(name, Name::JdpTree | Name::SdpAmp | Name::SdpVec)

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
-use incrowd_sim::{ArrivalsConfig, DropConfig, Environment, Simulation, Summary};
+use incrowd_sim::{Algorithm as _, ArrivalsConfig, DropConfig, Environment, Simulation, Summary};
 
 /// To be raised when the same cell gives another result than before: then nothing old is taken for
 /// new.
-const RESULTS: u32 = 1;
+const RESULTS: u32 = 2;
 /// Points of a curve.
 const POINTS: i32 = 50;
 /// People between two reports of progress, at most.
-const STEP: u64 = 200_000;
+const STEP: u64 = 10_000;
 
 /// What one run left behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,10 @@ pub struct CellResult {
     pub mechanism: Option<MechanismHash>,
     /// Noise of the last sums.
     pub noise_std: Option<f64>,
+    /// |theta - theta*| of the last model.
+    pub theta_error: Option<f64>,
+    /// Whether |theta - theta*|_V was at most its width.
+    pub covered: Option<bool>,
     /// Time of the run; in no table, as it differs from run to run.
     pub seconds: f64,
 }
@@ -73,6 +77,7 @@ impl<'a> Cell<'a> {
         if !name.has_batches() {
             setting.batch_size = None;
         }
+        setting.assumptions = setting.assumptions.relevant_to(name);
         Self {
             results: RESULTS,
             learner: LearnerConfig::default(),
@@ -95,12 +100,13 @@ impl<'a> Cell<'a> {
     /// The same for all seeds, explorations and environments: what is planned and certified once. A
     /// plan knows the dimension and the number of people, and nothing of what they like.
     pub fn preparation(self) -> Self {
-        let setting = Setting { environment: String::new(), arms: 0, ..self.setting };
+        let assumptions = self.setting.assumptions.of_plan(self.algorithm.name);
+        let setting = Setting { environment: String::new(), arms: 0, assumptions, ..self.setting };
         Self { exploration: None, seed: 0, environment: "", setting, ..self }
     }
 }
 
-fn digest(value: &impl Serialize) -> String {
+pub(super) fn digest(value: &impl Serialize) -> String {
     let bytes = serde_json::to_vec(value).expect("invariant: plain data always has a JSON form");
     hex::encode(&Sha256::digest(bytes)[..16])
 }
@@ -143,7 +149,7 @@ pub(super) fn run(
     let seed = cell.seed;
     let failed = |error| ExperimentError::Simulation { algorithm: label.into(), seed, error };
     let algorithm = prepared
-        .start(cell.exploration, seed)
+        .start(cell.exploration, &cell.setting.assumptions, seed)
         .map_err(|error| ExperimentError::Protocol { algorithm: label.into(), error })?;
     let mut simulation = Simulation::new(environment, algorithm).map_err(failed)?;
     if let Some(arrivals) = experiment.arrivals() {
@@ -161,12 +167,17 @@ pub(super) fn run(
         }
         curve.push((point, simulation.regret().unwrap_or(simulation.summary().reward)));
     }
+    let (estimate, parameter) =
+        (simulation.algorithm().estimate(), simulation.environment().parameter());
+    let known = estimate.zip(parameter);
     Ok(CellResult {
         knows_regret: simulation.regret().is_some(),
         summary: simulation.summary(),
         curve,
         mechanism: prepared.guarantee().mechanism(),
-        noise_std: incrowd_sim::Algorithm::noise_std(simulation.algorithm()),
+        noise_std: simulation.algorithm().noise_std(),
+        theta_error: known.as_ref().and_then(|(estimate, truth)| estimate.error(truth)),
+        covered: known.as_ref().and_then(|(estimate, truth)| estimate.covers(truth)),
         seconds: begin.elapsed().as_secs_f64(),
     })
 }

@@ -5,8 +5,8 @@ use incrowd_protocol::{BatchSize, Delta, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AlgorithmConfig, ClosedBy, ExperimentError, Setting, algorithm::names_or_tables,
-    range::check as range,
+    AlgorithmConfig, Assumptions, ClosedBy, ExperimentError, Setting, algorithm::names_or_tables,
+    cross, range::check as range,
 };
 use incrowd_sim::{Arrivals, ArrivalsConfig, DropConfig, Drops, EnvironmentConfig, Source};
 
@@ -26,6 +26,23 @@ impl Default for Tuning {
     fn default() -> Self {
         Self { explorations: explorations(), runs: tuning_runs() }
     }
+}
+
+impl Tuning {
+    fn check(&self) -> Result<(), ExperimentError> {
+        some("tuning.explorations", &self.explorations)?;
+        for &exploration in &self.explorations {
+            let factor = |v: f64| (0.0..=100.0).contains(&v);
+            range("tuning.explorations", Some(exploration), factor, "from 0 to 100")?;
+        }
+        let fits = |v| (1..=100_000).contains(&v);
+        range("tuning.runs", Some(self.runs), fits, "from 1 to 100000")
+    }
+}
+
+/// A list with something in it.
+fn some<T>(what: &'static str, list: &[T]) -> Result<(), ExperimentError> {
+    range(what, Some(list.len()), |length| length > 0, "at least 1 (entries)")
 }
 
 fn explorations() -> Vec<f64> {
@@ -66,6 +83,27 @@ pub struct ExperimentConfig {
     /// Batch sizes; none: the planner's.
     #[serde(default)]
     pub batch_sizes: Vec<u32>,
+    /// Bounds on the parameter that learners are told (S).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameter_bounds: Vec<f64>,
+    /// Bounds on contexts (L).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_bounds: Vec<f64>,
+    /// Sizes of the reward noise that learners are told (sigma).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reward_noises: Vec<f64>,
+    /// Growths of the determinant from model to model (eta).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub determinant_growths: Vec<f64>,
+    /// Probabilities that the confidence fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failure_probabilities: Vec<f64>,
+    /// Shares of the reports that are surely honest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub honest_fractions: Vec<f64>,
+    /// Numbers of reports that one person may send.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub participations: Vec<u32>,
     /// Delta of every guarantee.
     #[serde(default = "delta")]
     pub delta: f64,
@@ -118,85 +156,16 @@ impl ExperimentConfig {
 
     /// The valid experiment, or the first rule that is violated. Data files are relative to `base`.
     pub fn check(self, base: &Path) -> Result<Experiment, ExperimentError> {
-        fn some<T>(what: &'static str, list: &[T]) -> Result<(), ExperimentError> {
-            range(what, Some(list.len()), |length| length > 0, "at least 1 (entries)")
-        }
-        fn distinct<T: PartialEq + fmt::Debug>(
-            what: &'static str,
-            list: &[T],
-        ) -> Result<(), ExperimentError> {
-            let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
-            twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
-        }
-        let caps: Vec<Option<f64>> = self.local_epsilons.iter().map(|limit| limit.cap()).collect();
-        distinct("local_epsilons", &caps)?;
-        distinct("horizons", &self.horizons)?;
-        distinct("dimensions", &self.dimensions)?;
-        distinct("central_epsilons", &self.central_epsilons)?;
-        distinct("batch_sizes", &self.batch_sizes)?;
-        some("algorithms", &self.algorithms)?;
-        some("horizons", &self.horizons)?;
-        some("dimensions", &self.dimensions)?;
-        let mut labels = HashSet::new();
-        for algorithm in &self.algorithms {
-            algorithm.check()?;
-            if algorithm.closes == ClosedBy::Time && self.arrivals.is_none() {
-                let algorithm = algorithm.label().into();
-                let needs = "arrivals: its rounds close by time";
-                return Err(ExperimentError::Needs { algorithm, needs });
-            }
-            if !labels.insert(algorithm.label()) {
-                return Err(ExperimentError::Label(algorithm.label().into()));
-            }
-        }
-        for &dimension in &self.dimensions {
-            Dimension::new(dimension)?;
-        }
-        for &horizon in &self.horizons {
-            let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
-            range("horizon", Some(horizon), fits, "from 1 to 1000000000000")?;
-        }
-        for &epsilon in &self.central_epsilons {
-            range(
-                "central_epsilon",
-                Some(epsilon),
-                |v| v > 0.0 && v.is_finite(),
-                "above 0 and finite",
-            )?;
-        }
-        for &limit in &self.local_epsilons {
-            if let LocalLimit::AtMost(epsilon) = limit {
-                range(
-                    "local_epsilon",
-                    Some(epsilon),
-                    |v| v > 0.0 && v.is_finite(),
-                    "above 0 and finite",
-                )?;
-            }
-        }
-        for &size in &self.batch_sizes {
-            BatchSize::new(u64::from(size))?;
-        }
+        self.check_repetitions()?;
+        self.check_algorithms()?;
+        self.check_grids()?;
         Delta::new(self.delta)?;
         range("runs", Some(self.runs), |v| (1..=1_000_000).contains(&v), "from 1 to 1000000")?;
         if let Some(tuning) = &self.tuning {
-            some("tuning.explorations", &tuning.explorations)?;
-            for &exploration in &tuning.explorations {
-                let factor = |v: f64| (0.0..=100.0).contains(&v);
-                range("tuning.explorations", Some(exploration), factor, "from 0 to 100")?;
-            }
-            range(
-                "tuning.runs",
-                Some(tuning.runs),
-                |v| (1..=100_000).contains(&v),
-                "from 1 to 100000",
-            )?;
+            tuning.check()?;
         }
-        if let Some(against) = self.against.as_ref().filter(|a| !labels.contains(a.as_str())) {
-            return Err(ExperimentError::Against(against.clone()));
-        }
-        drop(labels);
         let sources = self.sources(base)?;
+        self.check_assumptions(&sources)?;
         for source in &sources {
             if let Some(pass) = source.log().map(|log| log.people_per_pass() as u64)
                 && let Some(&horizon) = self.horizons.iter().find(|&&horizon| horizon > pass)
@@ -214,6 +183,92 @@ impl ExperimentConfig {
             let name = format!("{:?}", settings[i].environment);
             Err(ExperimentError::Twice("environments", name))
         })
+    }
+
+    /// A value twice in a list would be run, and counted, twice.
+    fn check_repetitions(&self) -> Result<(), ExperimentError> {
+        fn distinct<T: PartialEq + fmt::Debug>(
+            what: &'static str,
+            list: &[T],
+        ) -> Result<(), ExperimentError> {
+            let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
+            twice.map_or(Ok(()), |i| Err(ExperimentError::Twice(what, format!("{:?}", list[i]))))
+        }
+        let caps: Vec<Option<f64>> = self.local_epsilons.iter().map(|limit| limit.cap()).collect();
+        distinct("local_epsilons", &caps)?;
+        distinct("horizons", &self.horizons)?;
+        distinct("dimensions", &self.dimensions)?;
+        distinct("central_epsilons", &self.central_epsilons)?;
+        distinct("batch_sizes", &self.batch_sizes)?;
+        distinct("parameter_bounds", &self.parameter_bounds)?;
+        distinct("context_bounds", &self.context_bounds)?;
+        distinct("reward_noises", &self.reward_noises)?;
+        distinct("determinant_growths", &self.determinant_growths)?;
+        distinct("failure_probabilities", &self.failure_probabilities)?;
+        distinct("honest_fractions", &self.honest_fractions)?;
+        distinct("participations", &self.participations)
+    }
+
+    fn check_algorithms(&self) -> Result<(), ExperimentError> {
+        some("algorithms", &self.algorithms)?;
+        let mut labels = HashSet::new();
+        for algorithm in &self.algorithms {
+            algorithm.check()?;
+            if algorithm.closes == ClosedBy::Time && self.arrivals.is_none() {
+                let algorithm = algorithm.label().into();
+                let needs = "arrivals: its rounds close by time";
+                return Err(ExperimentError::Needs { algorithm, needs });
+            }
+            if !labels.insert(algorithm.label()) {
+                return Err(ExperimentError::Label(algorithm.label().into()));
+            }
+        }
+        match self.against.as_ref().filter(|against| !labels.contains(against.as_str())) {
+            Some(against) => Err(ExperimentError::Against(against.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Every number of the lists that are about people and privacy.
+    fn check_grids(&self) -> Result<(), ExperimentError> {
+        some("horizons", &self.horizons)?;
+        some("dimensions", &self.dimensions)?;
+        for &dimension in &self.dimensions {
+            Dimension::new(dimension)?;
+        }
+        for &horizon in &self.horizons {
+            let fits = |t| (1..=1_000_000_000_000u64).contains(&t);
+            range("horizon", Some(horizon), fits, "from 1 to 1000000000000")?;
+        }
+        let positive = |what, epsilon: f64| {
+            range(what, Some(epsilon), |v| v > 0.0 && v.is_finite(), "above 0 and finite")
+        };
+        for &epsilon in &self.central_epsilons {
+            positive("central_epsilon", epsilon)?;
+        }
+        for &limit in &self.local_epsilons {
+            if let LocalLimit::AtMost(epsilon) = limit {
+                positive("local_epsilon", epsilon)?;
+            }
+        }
+        for &size in &self.batch_sizes {
+            BatchSize::new(u64::from(size))?;
+        }
+        Ok(())
+    }
+
+    /// What learner and mechanism are told, with every algorithm and environment.
+    fn check_assumptions(&self, sources: &[Source]) -> Result<(), ExperimentError> {
+        for assumptions in Assumptions::grid(self) {
+            assumptions.check()?;
+            for algorithm in &self.algorithms {
+                assumptions.check_with(algorithm)?;
+            }
+            for source in sources {
+                source.factor(assumptions.context_bound)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where people come from, checked and read.
@@ -270,32 +325,30 @@ impl Experiment {
 
     /// Every combination of the grids, in order.
     pub fn settings(&self) -> Vec<Setting> {
-        fn options<T: Copy>(list: &[T]) -> Vec<Option<T>> {
-            if list.is_empty() { vec![None] } else { list.iter().copied().map(Some).collect() }
-        }
         let config = &self.config;
         let mut settings = Vec::new();
         for source in &self.sources {
+            let first = Setting {
+                environment: source.name().into(),
+                dimension: 0,
+                arms: source.arms(),
+                horizon: 0,
+                central_epsilon: None,
+                local_epsilon: LocalLimit::default().cap(),
+                batch_size: None,
+                assumptions: Assumptions::default(),
+            };
             let own = source.dimension().map(|dimension| vec![dimension]);
-            for &dimension in own.as_ref().unwrap_or(&config.dimensions) {
-                for &horizon in &config.horizons {
-                    for central_epsilon in options(&config.central_epsilons) {
-                        for local in options(&config.local_epsilons) {
-                            for batch_size in options(&config.batch_sizes) {
-                                settings.push(Setting {
-                                    environment: source.name().into(),
-                                    dimension,
-                                    arms: source.arms(),
-                                    horizon,
-                                    central_epsilon,
-                                    local_epsilon: local.unwrap_or_default().cap(),
-                                    batch_size,
-                                });
-                            }
-                        }
-                    }
-                }
-            }
+            let dimensions = own.as_ref().unwrap_or(&config.dimensions);
+            let mut all = cross(vec![first], dimensions, |one, value| one.dimension = value);
+            all = cross(all, &config.horizons, |one, value| one.horizon = value);
+            all = cross(all, &config.central_epsilons, |one, value| {
+                one.central_epsilon = Some(value);
+            });
+            all = cross(all, &config.local_epsilons, |one, value| one.local_epsilon = value.cap());
+            all = cross(all, &config.batch_sizes, |one, value| one.batch_size = Some(value));
+            let assumptions = Assumptions::grid(config);
+            settings.extend(cross(all, &assumptions, |one, value| one.assumptions = value));
         }
         settings
     }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Accounting, AlgorithmConfig, AlgorithmName, ClosedBy, ExperimentError, Setting, WidthMode,
-    baseline::start_baseline, config::local_limit,
+    Accounting, AlgorithmConfig, AlgorithmName, Assumptions, ClosedBy, ExperimentError, Setting,
+    WidthMode, baseline::start_baseline, config::local_limit, units::InUnitsOf,
 };
 use incrowd_sim::{
     Algorithm, Arrivals, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
@@ -90,14 +90,19 @@ impl Prepared {
         self.guarantee.mechanism() == Some(running) && certified == Some(&running.to_string())
     }
 
-    /// A run with all its coins from `seed`.
+    /// A run with all its coins from `seed`. The product's mechanism was told L when it was
+    /// planned; everything else about `told` is the learner's.
     pub fn start(
         &self,
         exploration: Option<f64>,
+        told: &Assumptions,
         seed: u64,
     ) -> Result<Box<dyn Algorithm + Send>, incrowd_protocol::ProtocolError> {
-        let (d, selection) = (self.dimension, self.selection);
-        let learner = with_exploration(self.learner, exploration);
+        let (d, selection, bound) = (self.dimension, self.selection, told.context_bound);
+        let learner = told.learner(with_exploration(self.learner, exploration));
+        // Baselines learn from x/L, whose parameter is L theta*.
+        let in_units =
+            LearnerConfig { parameter_bound: learner.parameter_bound * bound, ..learner };
         Ok(match &self.kind {
             Kind::Sblb(task) => {
                 let learner = learner.check()?;
@@ -105,11 +110,12 @@ impl Prepared {
                 Box::new(Sblb::new(Arc::new(task), Path::Bulk, seed))
             }
             Kind::Baseline(baseline, sizes) => {
-                start_baseline(baseline, sizes, learner, selection, seed)
+                let baseline = start_baseline(baseline, sizes, in_units, selection, seed);
+                InUnitsOf::wrap(bound, baseline)
             }
             Kind::LinUcb { rarely_switching } => {
-                let server = LinUcb::new(d, learner, *rarely_switching);
-                Box::new(Trusted::new(server, d, selection, seed))
+                let server = LinUcb::new(d, in_units, *rarely_switching);
+                InUnitsOf::wrap(bound, Box::new(Trusted::new(server, d, selection, seed)))
             }
             Kind::Random => Box::new(Random::new(d, seed)),
             Kind::Oracle => Box::new(Oracle),
@@ -225,6 +231,7 @@ impl Preparation<'_> {
             ClosedBy::Count => None,
             ClosedBy::Time => Some(self.arrivals.ok_or_else(|| self.needs("arrivals"))?.config()),
         };
+        let told = &self.setting.assumptions;
         let request = PlanRequest {
             users_per_day: arrivals.map(|arrivals| arrivals.per_day),
             opens: arrivals.map(|_| 0),
@@ -240,6 +247,8 @@ impl Preparation<'_> {
             encoding: algorithm.encoding.unwrap_or_default(),
             shape: if growing { Shape::Growing } else { Shape::Fixed },
             preset: algorithm.preset,
+            participations: told.participations,
+            honest_fraction: told.honest_fraction,
             ..PlanRequest::new(self.setting.dimension, self.setting.horizon)
         };
         let failed = |error| self.plan(error);
@@ -247,7 +256,9 @@ impl Preparation<'_> {
         let task = planned.task();
         let policy = PolicyConfig { selection: self.selection(), ..(*task.policy()).into() };
         let policy = policy.check().map_err(|error| self.protocol(error))?;
-        let task = TaskConfig::new(task.mechanism().clone(), *task.learner(), policy)
+        let mechanism = told.mechanism(task.mechanism().clone().into());
+        let mechanism = mechanism.check().map_err(|error| self.protocol(error))?;
+        let task = TaskConfig::new(mechanism, *task.learner(), policy)
             .map_err(|error| self.protocol(error))?;
         Ok((task, planned.paper))
     }
@@ -281,7 +292,8 @@ impl Preparation<'_> {
                 honest_fraction: 1.0,
             };
             let policy = PolicyConfig { selection: self.selection(), ..PolicyConfig::default() };
-            TaskConfig::new(mechanism.check()?, Learner::default(), policy.check()?)
+            let mechanism = self.setting.assumptions.mechanism(mechanism).check()?;
+            TaskConfig::new(mechanism, Learner::default(), policy.check()?)
         };
         task().map_err(|error| self.protocol(error))
     }

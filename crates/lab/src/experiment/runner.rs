@@ -134,13 +134,14 @@ impl Runner<'_> {
             let runs: Vec<(u64, &CellResult)> =
                 seeds.iter().filter_map(|&seed| Some((seed, self.result(line, seed)?))).collect();
             for &(seed, result) in &runs {
-                let run = rows.len() as u64;
+                let (run, row) = (rows.len() as u64, row(line, seed, result, self.prepared(line)));
                 curves.extend(result.curve.iter().map(|&(people, regret)| CurvePoint {
                     run,
                     people,
                     regret,
+                    key: row.key.clone(),
                 }));
-                rows.push(row(line, seed, result, self.prepared(line)));
+                rows.push(row);
             }
             let seconds = runs.iter().map(|(_, result)| result.seconds).sum();
             summary.extend(SummaryRow::new(&rows[rows.len() - runs.len()..], seconds));
@@ -241,7 +242,8 @@ impl Runner<'_> {
             .map(|(line, cell, key)| {
                 let Setting { dimension, horizon, .. } = *line.setting;
                 let source = self.experiment.source(line.setting);
-                let people = source.people(dimension, horizon, cell.seed)?;
+                let bound = line.setting.assumptions.context_bound;
+                let people = source.people_within(bound, dimension, horizon, cell.seed)?;
                 let prepared = self.prepared(line);
                 let (experiment, label) = (self.experiment, line.algorithm.label());
                 let result = cell::run(prepared, people, experiment, label, &cell, &advance)?;
@@ -300,7 +302,9 @@ impl Runner<'_> {
 fn name(line: &Line<'_>) -> String {
     let Setting { dimension, horizon, central_epsilon, .. } = line.setting;
     let epsilon = central_epsilon.map_or(String::new(), |limit| format!(", epsilon {limit}"));
-    format!("{} (d = {dimension}, T = {horizon}{epsilon})", line.algorithm.label())
+    let told = line.setting.assumptions.of_plan(line.algorithm.name).words();
+    let told = if told.is_empty() { told } else { format!(", {told}") };
+    format!("{} (d = {dimension}, T = {horizon}{epsilon}{told})", line.algorithm.label())
 }
 
 /// What was proved for one line of the results.
@@ -334,7 +338,8 @@ fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> 
     let known = |value: f64| result.knows_regret.then_some(value);
     let sends = line.algorithm.name.name().starts_with("sblb");
     let by_time = line.algorithm.closes == ClosedBy::Time;
-    Row {
+    let told = setting.assumptions;
+    let mut row = Row {
         algorithm: line.algorithm.label().into(),
         variant: line.variant.into(),
         environment: setting.environment,
@@ -362,5 +367,18 @@ fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> 
         surplus: by_time.then_some(summary.surplus),
         dropped: summary.dropped,
         reward_sent: summary.reward_sent,
-    }
+        reward_stderr: summary.reward_stderr(),
+        theta_error: result.theta_error,
+        covered: result.covered,
+        parameter_bound: told.parameter_bound,
+        context_bound: told.context_bound,
+        reward_noise: told.reward_noise,
+        determinant_growth: told.determinant_growth,
+        failure_probability: told.failure_probability,
+        honest_fraction: told.honest_fraction,
+        participations: told.participations,
+        key: String::new(),
+    };
+    row.key = row.make_key();
+    row
 }

@@ -27,6 +27,13 @@ pub struct SummaryRow {
     pub regret_random: Option<f64>,
     /// Mean reward per person.
     pub reward_mean: f64,
+    /// Its standard error. From run to run where runs are independent; runs on one log are not, and
+    /// there it is that of a single run.
+    pub reward_stderr: Option<f64>,
+    /// Mean of |theta - theta*| of the last models, over the runs where it is known.
+    pub theta_error: Option<f64>,
+    /// Share of these runs whose last width covered theta*.
+    pub coverage: Option<f64>,
     /// Proved about one report on the wire.
     #[serde(rename = "epsilon_local")]
     pub epsilon_local_certified: Option<f64>,
@@ -88,6 +95,9 @@ impl SummaryRow {
             regret_stderr: standard_error(&numbers(|row| row.regret)),
             regret_random: average(|row| row.regret_random),
             reward_mean: rows.iter().map(|row| row.reward).sum::<f64>() / people as f64,
+            reward_stderr: reward_stderr(rows),
+            theta_error: average(|row| row.theta_error),
+            coverage: average(|row| row.covered.map(|covered| f64::from(u8::from(covered)))),
             epsilon_local_certified: first.epsilon_local_certified,
             epsilon_central_certified: first.epsilon_central_certified,
             delta: first.delta,
@@ -107,6 +117,14 @@ impl SummaryRow {
             rounds_per_second: people as f64 / seconds,
         })
     }
+}
+
+/// See [`SummaryRow::reward_stderr`].
+fn reward_stderr(rows: &[Row]) -> Option<f64> {
+    let independent = rows.iter().all(|row| row.regret.is_some());
+    let means: Vec<f64> = rows.iter().map(|row| row.reward / row.people as f64).collect();
+    let own: Vec<f64> = rows.iter().filter_map(|row| row.reward_stderr).collect();
+    standard_error(&means).filter(|_| independent).or_else(|| mean(&own))
 }
 
 /// Fills in the ratios: each line against the same variant of the other algorithm (or its only one)

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::ExperimentError;
+use super::{Assumptions, ExperimentError, cell::digest};
 
 /// What makes a run comparable with others: everything but the algorithm and the seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Setting {
     pub local_epsilon: Option<f64>,
     /// Batch size asked for; none: the planner's.
     pub batch_size: Option<u32>,
+    /// What learner and mechanism are told.
+    #[serde(flatten)]
+    pub assumptions: Assumptions,
 }
 
 /// One run: an algorithm in a setting with a seed.
@@ -87,6 +90,61 @@ pub struct Row {
     /// Sum of the rewards of all other people.
     #[serde(default)]
     pub reward_sent: f64,
+    /// Standard error of the mean reward per person, from the rewards of this run; none with one
+    /// person.
+    #[serde(default)]
+    pub reward_stderr: Option<f64>,
+    /// |theta - theta*| of the last model; none without one, or if nobody knows theta*.
+    #[serde(default)]
+    pub theta_error: Option<f64>,
+    /// Whether |theta - theta*|_V was at most the width that the last model was used with.
+    #[serde(default)]
+    pub covered: Option<bool>,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::parameter_bound")]
+    pub parameter_bound: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::context_bound")]
+    pub context_bound: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::reward_noise")]
+    pub reward_noise: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::determinant_growth")]
+    pub determinant_growth: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::failure_probability")]
+    pub failure_probability: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::honest_fraction")]
+    pub honest_fraction: f64,
+    /// See [`Assumptions`].
+    #[serde(default = "usual::participations")]
+    pub participations: u32,
+    /// Name of the run in `curves.csv`: a hash of algorithm, variant, setting and seed. Empty in
+    /// tables of earlier versions.
+    #[serde(default)]
+    pub key: String,
+}
+
+/// What tables of earlier versions do not say.
+mod usual {
+    use super::Assumptions;
+
+    macro_rules! usual {
+        ($($field:ident: $number:ty),*) => {
+            $(pub fn $field() -> $number { Assumptions::default().$field })*
+        };
+    }
+    usual!(
+        parameter_bound: f64,
+        context_bound: f64,
+        reward_noise: f64,
+        determinant_growth: f64,
+        failure_probability: f64,
+        honest_fraction: f64,
+        participations: u32
+    );
 }
 
 /// One point of a run's curve.
@@ -98,6 +156,10 @@ pub struct CurvePoint {
     pub people: u64,
     /// Regret so far; the sum of rewards where regret is unknown.
     pub regret: f64,
+    /// Key of the run in the table. Empty in files of earlier versions, where `run` is all there
+    /// is.
+    #[serde(default)]
+    pub key: String,
 }
 
 impl Row {
@@ -119,6 +181,14 @@ impl Row {
         Some(self.surplus? as f64 / self.people as f64)
     }
 
+    /// What its key should be.
+    pub(super) fn make_key(&self) -> String {
+        let identity = (&self.algorithm, &self.variant, self.setting(), self.seed);
+        let mut key = digest(&identity);
+        key.truncate(16);
+        key
+    }
+
     /// The setting it was run in.
     pub fn setting(&self) -> Setting {
         Setting {
@@ -129,6 +199,15 @@ impl Row {
             central_epsilon: self.central_epsilon,
             local_epsilon: self.local_epsilon,
             batch_size: self.batch_size,
+            assumptions: Assumptions {
+                parameter_bound: self.parameter_bound,
+                context_bound: self.context_bound,
+                reward_noise: self.reward_noise,
+                determinant_growth: self.determinant_growth,
+                failure_probability: self.failure_probability,
+                honest_fraction: self.honest_fraction,
+                participations: self.participations,
+            },
         }
     }
 }

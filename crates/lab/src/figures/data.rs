@@ -1,6 +1,7 @@
 //! Reading an experiment's directory.
 
 use std::{
+    collections::HashMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -44,7 +45,8 @@ impl Experiment {
             check(&table, *line, row)?;
         }
         let curves = curves(&directory.join("curves.csv"), &lines)?;
-        let (numbers, rows): (Vec<u64>, Vec<Row>) = lines.into_iter().unzip();
+        let (numbers, mut rows): (Vec<u64>, Vec<Row>) = lines.into_iter().unzip();
+        rows.iter_mut().for_each(name_assumptions);
         for (_, runs) in group::settings(&rows) {
             let known = runs.iter().any(|&run| rows[run].regret.is_some());
             if let Some(&run) = runs.iter().find(|&&run| known && rows[run].regret.is_none()) {
@@ -57,6 +59,14 @@ impl Experiment {
             Some(path.file_name()?.to_string_lossy().into_owned())
         });
         Ok(Self { rows, curves, manifest })
+    }
+}
+
+/// Settings that differ in what learner and mechanism were told get names of their own.
+fn name_assumptions(row: &mut Row) {
+    let told = row.setting().assumptions.words();
+    if !told.is_empty() {
+        row.environment = format!("{}, {told}", row.environment);
     }
 }
 
@@ -128,14 +138,28 @@ fn check(file: &Path, line: u64, row: &Row) -> Result<(), FigureError> {
     rule("horizon", row.horizon as f64, row.horizon > 0, "at least 1")
 }
 
+/// The points of every run of the table: by their key, or by the number of the run in files that
+/// have no keys.
 fn curves(file: &Path, table: &[(u64, Row)]) -> Result<Vec<Vec<(f64, f64)>>, FigureError> {
     let mut curves: Vec<Vec<(f64, f64)>> = vec![Vec::new(); table.len()];
+    let by_key: HashMap<&str, usize> =
+        table.iter().enumerate().map(|(run, (_, row))| (row.key.as_str(), run)).collect();
     for (line, point) in records::<CurvePoint>(file)? {
-        let (file, run) = (file.to_owned(), point.run);
-        let runs = curves.len();
-        let Some(curve) = usize::try_from(run).ok().and_then(|run| curves.get_mut(run)) else {
-            return Err(FigureError::UnknownRun { file, line, run, runs });
+        let (file, runs) = (file.to_owned(), curves.len());
+        let run = if point.key.is_empty() {
+            usize::try_from(point.run).ok().filter(|&run| run < runs)
+        } else {
+            by_key.get(point.key.as_str()).copied()
         };
+        let Some(run) = run else {
+            return Err(match point.key {
+                key if key.is_empty() => {
+                    FigureError::UnknownRun { file, line, run: point.run, runs }
+                }
+                key => FigureError::UnknownKey { file, line, key },
+            });
+        };
+        let (curve, run) = (&mut curves[run], run as u64);
         if !point.regret.is_finite() {
             let (column, value, rule) = ("regret", point.regret, "finite");
             return Err(FigureError::Number { file, line, column, value, rule });
@@ -178,5 +202,47 @@ fn words(value: &Value) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         Value::Array(parts) => Some(parts.iter().filter_map(words).collect::<Vec<_>>().join(" ")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &str = "algorithm,variant,environment,dimension,arms,horizon,central_epsilon,\
+        local_epsilon,batch_size,seed,exploration,regret,regret_random,reward,people,batches,\
+        model_versions,epsilon_local_certified,epsilon_central_certified,delta,certified,noise_std";
+
+    fn row(regret: u32) -> String {
+        format!("a{regret},default,synthetic,5,10,9,,,,1,,{regret},9,5,9,0,0,,,,false,")
+    }
+
+    /// The ends of the curves, in the order of the table.
+    fn ends(name: &str, table: &str, curves: &str) -> Vec<f64> {
+        let directory = std::env::temp_dir().join(format!("incrowd-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("table.csv"), table).unwrap();
+        fs::write(directory.join("curves.csv"), curves).unwrap();
+        let read = Experiment::read(&directory);
+        fs::remove_dir_all(&directory).unwrap();
+        let experiment = read.unwrap();
+        let regrets: Vec<f64> = experiment.rows.iter().filter_map(|row| row.regret).collect();
+        let ends: Vec<f64> =
+            experiment.curves.iter().map(|curve| curve.last().unwrap().1).collect();
+        assert_eq!(ends, regrets, "{name}");
+        ends
+    }
+
+    /// Keys find their rows wherever these are; files without keys go by the number of the run, and
+    /// what they do not say was as usual.
+    #[test]
+    fn curves_belong_to_their_keys() {
+        let keys = "run,people,regret,key\n0,9,1,first\n1,9,2,second\n";
+        let table = |rows: [String; 2]| format!("{COLUMNS},key\n{}\n{}\n", rows[0], rows[1]);
+        let (first, second) = (format!("{},first", row(1)), format!("{},second", row(2)));
+        assert_eq!(ends("keys", &table([first.clone(), second.clone()]), keys), [1.0, 2.0]);
+        assert_eq!(ends("swapped", &table([second, first]), keys), [2.0, 1.0]);
+        let old = format!("{COLUMNS}\n{}\n{}\n", row(1), row(2));
+        assert_eq!(ends("old", &old, "run,people,regret\n0,9,1\n1,9,2\n"), [1.0, 2.0]);
     }
 }

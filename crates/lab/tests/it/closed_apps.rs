@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use incrowd_lab::experiment::{
-    AlgorithmConfig, AlgorithmName, ClosedBy, ExperimentConfig, Prepared, Row, Setting,
+    AlgorithmConfig, AlgorithmName, Assumptions, ClosedBy, ExperimentConfig, Prepared, Row, Setting,
 };
 use incrowd_planner::{LocalLimit, PlanRequest, Shape, plan};
 use incrowd_sim::ArrivalsConfig;
@@ -100,6 +100,7 @@ fn a_simulated_plan_is_the_planners() {
         central_epsilon: Some(1.0),
         local_epsilon: None,
         batch_size: None,
+        assumptions: Assumptions::default(),
     };
     for (name, shape) in
         [(AlgorithmName::Sblb, Shape::Fixed), (AlgorithmName::SblbGrowing, Shape::Growing)]
@@ -130,12 +131,13 @@ fn an_older_table_can_be_read() {
     let directory = Scratch::new("clock-older");
     experiment("algorithms = ['random']\nhorizons = [100]\nruns = 1", &directory.0, 1);
     let text = fs::read_to_string(directory.0.join("table.csv")).unwrap();
-    let older = |line: &str| line.rsplitn(6, ',').last().unwrap().to_owned() + "\n";
+    let older = |line: &str| line.split(',').take(22).collect::<Vec<_>>().join(",") + "\n";
     let older: String = text.lines().map(older).collect();
     assert!(older.lines().next().unwrap().ends_with(",noise_std"), "{older}");
     let rows: Result<Vec<Row>, _> =
         csv::Reader::from_reader(older.as_bytes()).deserialize().collect();
-    assert_eq!(rows.unwrap()[0].pads, None);
+    let row = &rows.unwrap()[0];
+    assert_eq!((row.pads, row.setting().assumptions), (None, Assumptions::default()));
 }
 
 #[test]

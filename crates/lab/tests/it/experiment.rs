@@ -342,8 +342,9 @@ runs = 2
     let curves = fs::read_to_string(directory.0.join("curves.csv")).unwrap();
     for (run, row) in finished.rows.iter().enumerate() {
         let last = curves.lines().rfind(|line| line.starts_with(&format!("{run},"))).unwrap();
-        let (people, value) = last.split_once(',').unwrap().1.split_once(',').unwrap();
+        let [_, people, value, key] = last.split(',').collect::<Vec<_>>()[..] else { panic!() };
         assert_eq!((people, value.parse::<f64>().unwrap()), ("3000", row.regret.unwrap()));
+        assert_eq!(key, row.key);
     }
 }
 

@@ -81,6 +81,17 @@ fn fake_row(fake: Fake, horizon: u64, epsilon: f64, seed: u64) -> Row {
         surplus: None,
         dropped: 0,
         reward_sent: 0.9 * people - regret,
+        reward_stderr: None,
+        theta_error: None,
+        covered: None,
+        parameter_bound: 1.0,
+        context_bound: 1.0,
+        reward_noise: 0.5,
+        determinant_growth: 0.5,
+        failure_probability: 0.05,
+        honest_fraction: 1.0,
+        participations: 1,
+        key: String::new(),
     }
 }
 
@@ -98,7 +109,12 @@ fn fake_curve(run: usize, row: &Row) -> Vec<CurvePoint> {
             None => regret * (t / people).powf(1.02),
         };
         if curve.last().is_none_or(|last| last.people < t as u64) {
-            curve.push(CurvePoint { run: run as u64, people: t as u64, regret: value });
+            curve.push(CurvePoint {
+                run: run as u64,
+                people: t as u64,
+                regret: value,
+                key: String::new(),
+            });
         }
     }
     curve

@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, linked once.
 
+mod assumptions;
 mod audit;
 mod audit_command;
 mod closed_apps;

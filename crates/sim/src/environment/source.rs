@@ -357,7 +357,7 @@ impl Source {
             Kind::Synthetic { dimension, .. } | Kind::Ordered { dimension, .. } => *dimension,
             Kind::Classification(data) => Some(data.dimension() as u32),
             Kind::Logged(log) => Some(log.dimension() as u32),
-            _ => None,
+            Kind::FixedArms { .. } => None,
         }
     }
 
