@@ -1,6 +1,6 @@
 //! Axes: range, ticks and their labels, and where a value is drawn.
 
-use crate::thousands;
+use crate::{canvas::SMALLEST_TEXT, text::room};
 
 /// How values become distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Axis {
     pub scale: Scale,
     /// Values to label instead of round ones, if their labels fit.
     pub marks: Vec<f64>,
+    /// What is below or above is not shown.
+    pub limits: Option<(f64, f64)>,
 }
 
 /// Where an axis begins and ends, and its scale.
@@ -82,12 +84,12 @@ impl Range {
 impl Axis {
     /// A logarithmic axis.
     pub fn log(title: &str) -> Self {
-        Self { title: title.into(), scale: Scale::Log, marks: Vec::new() }
+        Self { title: title.into(), scale: Scale::Log, marks: Vec::new(), limits: None }
     }
 
     /// A linear axis.
     pub fn linear(title: &str) -> Self {
-        Self { title: title.into(), scale: Scale::Linear, marks: Vec::new() }
+        Self { title: title.into(), scale: Scale::Linear, marks: Vec::new(), limits: None }
     }
 
     /// The range of the values that can be shown, with some padding at both ends.
@@ -96,6 +98,7 @@ impl Axis {
             |value: &f64| value.is_finite() && (self.scale == Scale::Linear || *value > 0.0);
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(shown) {
+            let value = self.limits.map_or(value, |(low, high)| value.clamp(low, high));
             (low, high) = (low.min(value), high.max(value));
         }
         let scale = self.scale;
@@ -118,6 +121,22 @@ impl Axis {
         }
     }
 
+    /// The labelled ones of some ticks: all, or every second, third, ... so that no label touches
+    /// another.
+    pub(crate) fn spaced(&self, ticks: &[f64], pixel: impl Fn(f64) -> f64) -> Vec<f64> {
+        let fits = |every: usize| {
+            let mut end = f64::NEG_INFINITY;
+            ticks.iter().step_by(every).all(|&tick| {
+                let half = room(&self.label(tick), SMALLEST_TEXT) / 2.0;
+                let free = pixel(tick) - half > end;
+                end = pixel(tick) + half + 7.0;
+                free
+            })
+        };
+        let every = (1..=ticks.len().max(1)).find(|&every| fits(every)).unwrap_or(1);
+        ticks.iter().copied().step_by(every).collect()
+    }
+
     /// Round values in a range, at most about `most` of them with labels.
     pub fn ticks(&self, range: Range, most: usize) -> Ticks {
         match self.scale {
@@ -126,26 +145,30 @@ impl Axis {
         }
     }
 
-    /// 1,000 or 10⁷; 0.01 as it is.
+    /// 100, 1k, 31.6k, 10M; 0.01 as it is.
     pub fn label(&self, tick: f64) -> String {
         if tick.abs() < 10.0 {
             // Ticks are round: twelve places only remove what floating point added.
             let text = format!("{tick:.12}");
             return text.trim_end_matches('0').trim_end_matches('.').into();
         }
-        if tick < 9.9e6 || self.scale == Scale::Linear {
-            return thousands(tick);
+        let (mut value, mut unit) = (tick, "");
+        for next in ["k", "M", "G"] {
+            if value.abs() >= 999.5 {
+                (value, unit) = (value / 1000.0, next);
+            }
         }
-        let exponent = tick.log10().floor() as i32;
-        let mantissa = (tick / 10f64.powi(exponent)).round();
-        let power: String = exponent
-            .to_string()
-            .bytes()
-            .map(|digit| {
-                ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][usize::from(digit - b'0')]
-            })
-            .collect();
-        if mantissa > 1.0 { format!("{mantissa}×10{power}") } else { format!("10{power}") }
+        let places = match value.abs() {
+            ..10.0 => 2,
+            10.0..100.0 => 1,
+            _ => 0,
+        };
+        let text = format!("{value:.places$}");
+        let text = match places {
+            0 => &text,
+            _ => text.trim_end_matches('0').trim_end_matches('.'),
+        };
+        format!("{text}{unit}")
     }
 }
 
@@ -210,14 +233,21 @@ mod tests {
     #[test]
     fn ticks_are_round_and_few() {
         let log = Axis::log("");
-        assert_eq!(major(&log, 100.0, 1e6), ["100", "1,000", "10,000", "100,000", "1,000,000"]);
+        assert_eq!(major(&log, 100.0, 1e6), ["100", "1k", "10k", "100k", "1M"]);
         assert_eq!(major(&log, 0.5, 8.0), ["0.5", "1", "2", "5"]);
-        assert_eq!(major(&log, 1e5, 1e8), ["100,000", "1,000,000", "10⁷", "10⁸"]);
+        assert_eq!(major(&log, 1e5, 1e8), ["100k", "1M", "10M", "100M"]);
         assert_eq!(major(&log, 1.0, 1.2).len(), 5);
         assert_eq!(
             major(&Axis::linear(""), 0.4, 0.8),
             ["0.4", "0.45", "0.5", "0.55", "0.6", "0.65", "0.7", "0.75", "0.8"]
         );
+    }
+
+    #[test]
+    fn labels_are_short() {
+        let labels = [0.05, 1.0, 372.0, 999.7, 1500.0, 31_623.0, 316_228.0, 2e7];
+        let shown = labels.map(|label| Axis::log("").label(label));
+        assert_eq!(shown, ["0.05", "1", "372", "1k", "1.5k", "31.6k", "316k", "20M"]);
     }
 
     #[test]

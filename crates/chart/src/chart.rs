@@ -1,46 +1,35 @@
-//! A chart: axes, lines with bands, and their names to the right, each near the end of its line.
+//! A chart: axes, lines with bands, in one panel or several, and a legend under them.
 
 use crate::{
     axis::{Axis, Frame, Ticks},
-    canvas::{Anchor, Canvas, Colour, Dash, SIZE, text_width},
+    canvas::{Anchor, Canvas, EDGE, SMALLEST_TEXT, Style, WIDTH},
+    colour::{FAINT_GRID, GRID, INK, LEADER, SOFT_INK},
+    legend::{self, Entry},
+    text::{room, wrapped},
 };
 
-pub(crate) const INK: Colour = Colour(34, 34, 34);
-pub(crate) const SOFT_INK: Colour = Colour(90, 90, 90);
-pub(crate) const GRID: Colour = Colour(218, 218, 218);
-const FAINT_GRID: Colour = Colour(241, 241, 241);
-const LEADER: Colour = Colour(170, 170, 170);
-/// Upper and lower margin of the plot.
-const MARGIN: (f64, f64) = (104.0, 84.0);
-/// Room for the vertical axis' title and the gaps around its labels.
-const AXIS_TITLE: f64 = 52.0;
-/// From the plot to the names: leader, sample of the line, gap.
-const KEY: (f64, f64, f64) = (30.0, 30.0, 9.0);
-const WIDEST_NAME: f64 = 310.0;
-/// Height of a name, and of the smaller line under it.
-const NAME: f64 = 26.0;
-const DETAIL: f64 = 18.0;
-/// Radius of a dot.
-const DOT: f64 = 4.5;
-/// Where our font is missing, others stand in for it in an SVG; the widest common one is this much
-/// wider.
-pub(crate) const FONT_SLACK: f64 = 1.3;
-
-/// How a line looks.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Style {
-    /// Its colour.
-    pub colour: Colour,
-    /// Its dashes.
-    pub dash: Dash,
-}
+/// Height of a single panel, and of one of several.
+const HEIGHT: (f64, f64) = (390.0, 250.0);
+/// Gap between panels, across and down; the latter has room for a title.
+const BETWEEN: (f64, f64) = (36.0, 40.0);
+/// Size of axis titles and of the titles of panels.
+const AXIS_TITLE: f64 = 17.0;
+/// Height of a line of an axis title.
+const LINE: f64 = 21.0;
+/// Room to the right of a panel for letters, and from one letter to the next.
+const LETTERS: (f64, f64) = (36.0, 18.0);
+/// Thickness of a line, and radius of a marker.
+const STROKE: f64 = 2.6;
+const DOT: f64 = 5.0;
+/// Lines of more points have markers only here and there.
+const FEW_POINTS: usize = 12;
 
 /// One line of a chart. Every part may be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// A second, smaller line under the name.
+    /// What the legend says under the name.
     pub detail: String,
     /// How it looks.
     pub style: Style,
@@ -65,72 +54,107 @@ impl Series {
     }
 }
 
+/// Lines under one condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plot {
+    /// The condition; empty if there is only one.
+    pub title: String,
+    /// The lines, the first one lowest.
+    pub series: Vec<Series>,
+}
+
 /// A chart of several lines.
+///
+/// The lines of a single panel have letters at their ends, which the legend repeats, so that no
+/// colour is needed to find them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// What it shows.
     pub title: String,
     /// Where it holds.
     pub subtitle: String,
-    /// Across.
+    /// Across, the same in every panel.
     pub x: Axis,
-    /// Up.
+    /// Up, the same in every panel.
     pub y: Axis,
-    /// The lines, the first one lowest.
-    pub series: Vec<Series>,
+    /// Two in a row.
+    pub plots: Vec<Plot>,
 }
 
 impl Chart {
     /// Draws it.
     pub fn canvas(&self) -> Canvas {
-        let mut canvas = Canvas::new(&self.title);
-        let frame = self.frame();
-        canvas.heading(&self.title, &self.subtitle);
-        self.axes(&mut canvas, &frame);
-        for series in &self.series {
-            shade(&mut canvas, &frame, series);
+        let (mut canvas, top) = Canvas::new(&self.title, &self.subtitle);
+        let mut y = top + 8.0;
+        for line in wrapped(&self.y.title, AXIS_TITLE, WIDTH - 2.0 * EDGE) {
+            canvas.text((EDGE, y + LINE / 2.0), &line, AXIS_TITLE, INK, Anchor::Start);
+            y += LINE;
         }
-        for series in &self.series {
-            stroke(&mut canvas, &frame, series);
+        let single = self.plots.len() < 2;
+        y += if single { 12.0 } else { BETWEEN.1 - 6.0 };
+        let frames = self.frames(y);
+        for (index, (plot, frame)) in self.plots.iter().zip(&frames).enumerate() {
+            let below = frames.get(index + 2).is_none();
+            self.axes(&mut canvas, frame, (index % 2 == 0, below));
+            let at = (frame.left, frame.top - 15.0);
+            canvas.text(at, &plot.title, AXIS_TITLE, INK, Anchor::Start);
+            plot.series.iter().for_each(|series| shade(&mut canvas, frame, series));
+            for (order, series) in plot.series.iter().enumerate() {
+                stroke(&mut canvas, frame, series, order as f64 / plot.series.len() as f64);
+            }
         }
-        self.names(&mut canvas, &frame);
-        canvas
+        let bottom = frames.iter().map(|frame| frame.bottom).fold(y, f64::max) + 34.0;
+        let mut y = bottom;
+        for line in wrapped(&self.x.title, AXIS_TITLE, WIDTH - 2.0 * EDGE) {
+            let middle = frames.iter().map(|frame| frame.left).fold(WIDTH, f64::min) / 2.0;
+            let at = (middle + (WIDTH - EDGE) / 2.0, y + LINE / 2.0);
+            canvas.text(at, &line, AXIS_TITLE, INK, Anchor::Middle);
+            y += LINE;
+        }
+        let end = match frames.first() {
+            Some(frame) => self.names(&mut canvas, frame, y + 16.0),
+            None => y,
+        };
+        canvas.end(end + 6.0)
     }
 
-    fn frame(&self) -> Frame {
-        let widest = self
-            .series
-            .iter()
-            .map(|s| text_width(&s.name, 18.0).max(text_width(&s.detail, 15.0)) * FONT_SLACK)
-            .fold(60.0, f64::max)
-            .min(WIDEST_NAME);
-        let right = f64::from(SIZE.0) - widest - KEY.0 - KEY.1 - KEY.2 - 14.0;
-        let x = self.series.iter().filter(|s| !s.level).flat_map(|s| {
+    fn series(&self) -> impl Iterator<Item = &Series> {
+        self.plots.iter().flat_map(|plot| &plot.series)
+    }
+
+    fn frames(&self, top: f64) -> Vec<Frame> {
+        let x = self.series().filter(|s| !s.level).flat_map(|s| {
             let ends = s.bars.iter().map(|bar| bar.0);
             s.line.iter().chain(&s.dots).map(|point| point.0).chain(ends)
         });
         // A shade may leave the plot, so that one wide band does not squeeze all lines.
-        let y = self.series.iter().flat_map(|s| {
+        let y = self.series().flat_map(|s| {
             let ends = s.bars.iter().map(|bar| bar.2);
             s.line.iter().chain(&s.dots).map(|point| point.1).chain(ends)
         });
-        let pad = self.series.iter().any(|s| !s.dots.is_empty());
-        let y = self.y.range(y, 0.04);
+        let pad = self.series().any(|s| !s.dots.is_empty());
+        let (x, y) = (self.x.range(x, if pad { 0.05 } else { 0.0 }), self.y.range(y, 0.04));
         let labels = self.y.ticks(y, 9).major.into_iter().map(|tick| self.y.label(tick));
-        let widest = labels.map(|label| text_width(&label, 17.0)).fold(0.0, f64::max);
-        Frame {
-            left: AXIS_TITLE + widest * FONT_SLACK,
-            right,
-            top: MARGIN.0,
-            bottom: f64::from(SIZE.1) - MARGIN.1,
-            x: self.x.range(x, if pad { 0.06 } else { 0.0 }),
-            y,
+        let left = EDGE + 10.0 + labels.map(|l| room(&l, SMALLEST_TEXT)).fold(0.0, f64::max);
+        if self.plots.len() < 2 {
+            let bottom = top + HEIGHT.0;
+            return vec![Frame { left, right: WIDTH - LETTERS.0, top, bottom, x, y }];
         }
+        let right = WIDTH - EDGE - 8.0;
+        let width = (right - left - BETWEEN.0) / 2.0;
+        (0..self.plots.len())
+            .map(|index| {
+                let left = left + (index % 2) as f64 * (width + BETWEEN.0);
+                let top = top + (index / 2) as f64 * (HEIGHT.1 + BETWEEN.1);
+                Frame { left, right: left + width, top, bottom: top + HEIGHT.1, x, y }
+            })
+            .collect()
     }
 
-    fn axes(&self, canvas: &mut Canvas, frame: &Frame) {
+    /// The grid, and labels where there is nothing between the panel and the edge.
+    fn axes(&self, canvas: &mut Canvas, frame: &Frame, (leftmost, lowest): (bool, bool)) {
         let (left, right, top, bottom) = (frame.left, frame.right, frame.top, frame.bottom);
-        let (x_ticks, y_ticks) = (self.x_ticks(frame), self.y.ticks(frame.y, 9));
+        let (x_ticks, y_ticks) = (self.x_ticks(frame), self.y.ticks(frame.y, 7));
         for (ticks, colour) in [(&x_ticks.minor, FAINT_GRID), (&x_ticks.major, GRID)] {
             for &tick in ticks {
                 let at = frame.x_pixel(tick);
@@ -145,104 +169,84 @@ impl Chart {
         }
         let frame_line = vec![(left, top), (left, bottom), (right, bottom)];
         canvas.line(frame_line, SOFT_INK, 1.5, (0.0, 0.0));
-        for &tick in &x_ticks.major {
+        for &tick in x_ticks.major.iter().filter(|_| lowest) {
             let at = frame.x_pixel(tick);
             canvas.line(vec![(at, bottom), (at, bottom + 6.0)], SOFT_INK, 1.5, (0.0, 0.0));
             let label = self.x.label(tick);
-            canvas.text((at, bottom + 20.0), &label, 17.0, INK, Anchor::Middle);
+            let half = room(&label, SMALLEST_TEXT) / 2.0;
+            let inside = at.clamp(half, WIDTH - half);
+            canvas.text((inside, bottom + 19.0), &label, SMALLEST_TEXT, INK, Anchor::Middle);
         }
-        for &tick in &y_ticks.major {
+        for &tick in y_ticks.major.iter().filter(|_| leftmost) {
             let at = frame.y_pixel(tick);
-            canvas.line(vec![(left - 6.0, at), (left, at)], SOFT_INK, 1.5, (0.0, 0.0));
-            canvas.text((left - 11.0, at), &self.y.label(tick), 17.0, INK, Anchor::End);
+            canvas.line(vec![(left - 5.0, at), (left, at)], SOFT_INK, 1.5, (0.0, 0.0));
+            canvas.text((left - 9.0, at), &self.y.label(tick), SMALLEST_TEXT, INK, Anchor::End);
         }
-        let middle = (f64::midpoint(left, right), f64::midpoint(top, bottom));
-        canvas.text((middle.0, bottom + 54.0), &self.x.title, 19.0, INK, Anchor::Middle);
-        canvas.sideways((24.0, middle.1), &self.y.title, 19.0, INK);
     }
 
     /// The marks of the axis, if their labels do not touch each other; else round values.
     fn x_ticks(&self, frame: &Frame) -> Ticks {
-        let mut end = f64::NEG_INFINITY;
-        let fits = |&mark: &f64| {
-            let half = text_width(&self.x.label(mark), 17.0) * FONT_SLACK / 2.0;
-            let centre = frame.x_pixel(mark);
-            let free = centre - half > end;
-            end = centre + half + 8.0;
-            free
-        };
-        if self.x.marks.is_empty() || !self.x.marks.iter().all(fits) {
-            return self.x.ticks(frame.x, 9);
+        let pixel = |tick| frame.x_pixel(tick);
+        let marks = &self.x.marks;
+        if !marks.is_empty() && self.x.spaced(marks, pixel).len() == marks.len() {
+            return Ticks { major: marks.clone(), minor: Vec::new() };
         }
-        Ticks { major: self.x.marks.clone(), minor: Vec::new() }
+        let Ticks { major, mut minor } = self.x.ticks(frame.x, 9);
+        let labelled = self.x.spaced(&major, pixel);
+        minor.extend(major);
+        Ticks { major: labelled, minor }
     }
 
-    /// The names in the order of the ends of their lines, as near to them as they fit.
-    fn names(&self, canvas: &mut Canvas, frame: &Frame) {
+    /// Letters at the ends of the lines of a single panel, and the legend, in the order of the
+    /// lines' ends; gives the lower end.
+    fn names(&self, canvas: &mut Canvas, frame: &Frame, top: f64) -> f64 {
+        let mut seen: Vec<&str> = Vec::new();
         let mut entries: Vec<(f64, f64, &Series)> = self
-            .series
-            .iter()
+            .series()
             .filter_map(|series| {
+                if seen.contains(&series.name.as_str()) {
+                    return None;
+                }
                 let &(x, y) = series.line.last().or_else(|| series.dots.last())?;
+                seen.push(&series.name);
                 let x = if series.level { frame.right } else { frame.x_pixel(x) };
                 Some((frame.y_pixel(y).clamp(frame.top, frame.bottom), x, series))
             })
             .collect();
-        entries.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let wanted = |series: &Series| if series.detail.is_empty() { NAME } else { NAME + DETAIL };
-        let (top, bottom) = (frame.top - 8.0, frame.bottom + 24.0);
-        let needed: f64 = entries.iter().map(|entry| wanted(entry.2)).sum();
-        let squeeze = f64::min(1.0, (bottom - top) / needed.max(1.0));
-        let wishes: Vec<(f64, f64)> =
-            entries.iter().map(|entry| (entry.0, wanted(entry.2) * squeeze)).collect();
-        let heights = spread(&wishes, (top + squeeze * NAME / 2.0, bottom + squeeze * NAME / 2.0));
-        let size = 18.0 * squeeze;
-        let (leader, sample) = (frame.right + KEY.0 - 4.0, frame.right + KEY.0);
-        for ((end, x, series), height) in entries.into_iter().zip(heights) {
-            let (colour, dash) = (series.style.colour, series.style.dash);
-            let start = frame.right + 3.0;
-            if x < frame.right - 2.0 {
-                canvas.line(vec![(x + 6.0, end), (start, end)], LEADER, 0.75, (2.0, 3.0));
-            }
-            canvas.line(vec![(start, end), (leader, height)], LEADER, 1.0, (0.0, 0.0));
-            let line = vec![(sample, height), (sample + KEY.1, height)];
-            canvas.line(line, colour, 3.0, dash);
-            let at = sample + KEY.1 + KEY.2;
-            let room = f64::from(SIZE.0) - at - 6.0;
-            let wide = text_width(&series.name, size) * FONT_SLACK;
-            let size = if wide > room { (size * room / wide).max(11.0) } else { size };
-            let name = shortened(&series.name, size, room);
-            canvas.text((at, height), &name, size, INK, Anchor::Start);
-            if !series.detail.is_empty() {
-                let small = 15.0 * squeeze;
-                let under = (at, height + squeeze * DETAIL);
-                canvas.text(under, &series.detail, small, SOFT_INK, Anchor::Start);
-            }
+        let single = self.plots.len() < 2;
+        if single {
+            entries.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-    }
-}
-
-impl Canvas {
-    /// Title and subtitle, smaller if they are long.
-    pub(crate) fn heading(&mut self, title: &str, subtitle: &str) {
-        let room = f64::from(SIZE.0) - 60.0;
-        let fitted = |text: &str, size: f64| {
-            size.min(size * room / (text_width(text, size) * FONT_SLACK).max(1.0)).max(11.0)
+        let letter = |index: usize| {
+            let letter = u8::try_from(index).ok().filter(|&index| single && index < 26);
+            letter.map(|index| char::from(b'A' + index))
         };
-        self.text((30.0, 36.0), title, fitted(title, 29.0), INK, Anchor::Start);
-        self.text((30.0, 70.0), subtitle, fitted(subtitle, 18.0), SOFT_INK, Anchor::Start);
+        let step = LETTERS.1.min((frame.bottom - frame.top) / entries.len().max(1) as f64);
+        let wishes: Vec<(f64, f64)> = entries.iter().map(|entry| (entry.0, step)).collect();
+        let heights = spread(&wishes, (frame.top, frame.bottom + step / 2.0));
+        for (index, ((end, x, _), height)) in entries.iter().zip(heights).enumerate() {
+            let Some(letter) = letter(index) else { break };
+            let start = frame.right + 2.0;
+            if *x < frame.right - 12.0 {
+                canvas.line(vec![(x + 8.0, *end), (start, *end)], LEADER, 1.0, (2.0, 3.0));
+            }
+            canvas.line(vec![(start, *end), (start + 13.0, height)], LEADER, 1.0, (0.0, 0.0));
+            let at = (start + 16.0, height);
+            canvas.text(at, &letter.to_string(), SMALLEST_TEXT, INK, Anchor::Start);
+        }
+        let entries: Vec<Entry> = entries
+            .iter()
+            .enumerate()
+            .map(|(index, (_, _, series))| Entry {
+                letter: letter(index),
+                name: &series.name,
+                detail: &series.detail,
+                style: series.style,
+                line: true,
+            })
+            .collect();
+        legend::draw(canvas, &entries, top)
     }
-}
-
-/// The text, or as much of it as fits and an ellipsis.
-fn shortened(text: &str, size: f64, room: f64) -> String {
-    let fits = |text: &str| text_width(text, size) <= room;
-    if fits(text) {
-        return text.into();
-    }
-    let mut short: String = text.into();
-    while short.pop().is_some() && !fits(&format!("{short}…")) {}
-    format!("{short}…")
 }
 
 fn shade(canvas: &mut Canvas, frame: &Frame, series: &Series) {
@@ -250,11 +254,12 @@ fn shade(canvas: &mut Canvas, frame: &Frame, series: &Series) {
     let band = series.band.iter();
     let lower = band.clone().map(|&(x, low, _)| (frame.x_pixel(x), inside(frame.y_pixel(low))));
     let upper = band.rev().map(|&(x, _, high)| (frame.x_pixel(x), inside(frame.y_pixel(high))));
-    canvas.area(lower.chain(upper).collect(), series.style.colour, 0.16);
+    canvas.area(lower.chain(upper).collect(), series.style.colour, 0.14);
 }
 
-fn stroke(canvas: &mut Canvas, frame: &Frame, series: &Series) {
-    let Style { colour, dash } = series.style;
+/// The line with its bars and markers; `phase` from 0 to 1 keeps the markers of long lines apart.
+fn stroke(canvas: &mut Canvas, frame: &Frame, series: &Series, phase: f64) {
+    let style = series.style;
     let pixel = |&(x, y): &(f64, f64)| (frame.x_pixel(x), frame.y_pixel(y));
     let line: Vec<_> = match (series.level, series.line.first()) {
         (true, Some(first)) => {
@@ -263,7 +268,12 @@ fn stroke(canvas: &mut Canvas, frame: &Frame, series: &Series) {
         }
         _ => series.line.iter().map(pixel).collect(),
     };
-    canvas.line(line, colour, 2.6, dash);
+    let marks: Vec<(f64, f64)> = match series.dots.as_slice() {
+        [] if line.len() > FEW_POINTS || series.level => sparse(&line, frame, phase),
+        [] => line.clone(),
+        dots => dots.iter().map(pixel).collect(),
+    };
+    canvas.line(line, style.colour, STROKE, style.dash);
     for &(x, low, high) in &series.bars {
         let (x, low, high) = (frame.x_pixel(x), frame.y_pixel(low), frame.y_pixel(high));
         let low = low.clamp(frame.top, frame.bottom);
@@ -271,14 +281,24 @@ fn stroke(canvas: &mut Canvas, frame: &Frame, series: &Series) {
         if low - high < 2.0 * DOT + 3.0 {
             continue;
         }
-        canvas.line(vec![(x, low), (x, high)], colour, 1.5, (0.0, 0.0));
+        canvas.line(vec![(x, low), (x, high)], style.colour, 1.5, (0.0, 0.0));
         for end in [low, high] {
-            canvas.line(vec![(x - 5.0, end), (x + 5.0, end)], colour, 1.5, (0.0, 0.0));
+            canvas.line(vec![(x - 5.0, end), (x + 5.0, end)], style.colour, 1.5, (0.0, 0.0));
         }
     }
-    for dot in &series.dots {
-        canvas.dot(pixel(dot), DOT, colour);
-    }
+    marks.into_iter().for_each(|mark| canvas.mark(mark, DOT, style));
+}
+
+/// Four points of a line, at equal distances across the panel.
+fn sparse(line: &[(f64, f64)], frame: &Frame, phase: f64) -> Vec<(f64, f64)> {
+    let width = frame.right - frame.left;
+    let at = |i: u32| frame.left + width * (f64::from(i) + 0.15 + 0.7 * phase) / 4.0;
+    let crossing = |x: f64| {
+        let pair = line.windows(2).find(|pair| (pair[0].0..=pair[1].0).contains(&x))?;
+        let share = (x - pair[0].0) / (pair[1].0 - pair[0].0).max(1e-9);
+        Some((x, pair[0].1 + share * (pair[1].1 - pair[0].1)))
+    };
+    (0..4).filter_map(|i| crossing(at(i))).collect()
 }
 
 /// Positions in the given order near the wanted ones, each followed by the room it needs; the first
@@ -324,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_their_distance_and_order() {
+    fn letters_keep_their_distance_and_order() {
         let wishes = [100.0, 101.0, 102.0, 300.0].map(|wish| (wish, 20.0));
         assert_eq!(spread(&wishes, (0.0, 400.0)), [81.0, 101.0, 121.0, 300.0]);
         let uneven = spread(&[(100.0, 40.0), (100.0, 20.0), (390.0, 20.0)], (0.0, 400.0));

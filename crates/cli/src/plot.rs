@@ -1,5 +1,5 @@
-//! The figure of `incrowd plan --plot`: central epsilon against batch size, the paper's accounting
-//! beside ours.
+//! The figure of `incrowd plan --plot`: central epsilon against batch size, our certificate beside
+//! the bounds that others have for the same reports.
 
 use std::{
     error::Error,
@@ -8,77 +8,113 @@ use std::{
     thread,
 };
 
-use incrowd_chart::{Axis, Chart, Colour, Series, Style};
+use incrowd_chart::{
+    Axis, Chart, Dash, Fill, Marker, Plot, Series, Style,
+    colour::{BLUE, Colour, GREEN, GREY, ORANGE, VERMILION},
+};
 use incrowd_planner::{
     Plan,
     paper::{Randomizer, proposition_3},
 };
 use incrowd_privacy::{
-    PrivacyError,
-    central::{Setting, certify, honest_others},
+    BoundName, PrivacyError,
+    central::{Setting, bounds, certify, honest_others},
     local,
 };
 use incrowd_protocol::{BatchSize, Bits, HonestFraction, Participations};
 
 const LOCAL: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-const COLOURS: [Colour; 4] =
-    [Colour(0, 114, 178), Colour(0, 158, 115), Colour(230, 159, 0), Colour(204, 51, 17)];
 /// Batch sizes per factor of ten.
 const PER_DECADE: i32 = 2;
+/// Every line, in the order of [`Curves`].
+const LINES: [Look; 5] = [
+    ("no crowd", GREY, (2.5, 3.0), Marker::Bar, "the local epsilon of a single report"),
+    ("paper", VERMILION, (11.0, 4.0), Marker::Up, "Prop. 3 as printed, no more than no crowd"),
+    ("clones", ORANGE, (6.0, 4.0), Marker::Down, "Feldman, McMillan, Talwar 2021, for any report"),
+    ("blanket", GREEN, (6.0, 4.0), Marker::Diamond, "privacy blanket of these reports, by Renyi"),
+    ("certified", BLUE, (0.0, 0.0), Marker::Circle, "what incrowd proves and prints"),
+];
+
+/// Name, look and explanation of a line.
+type Look = (&'static str, Colour, Dash, Marker, &'static str);
 
 /// One line: (batch size, epsilon).
 type Line = Vec<(f64, f64)>;
 
-struct Curves {
-    title: String,
-    subtitle: String,
-    /// For each local epsilon: certified, and the paper's.
-    lines: Vec<(Line, Line)>,
-}
+/// The lines of one local epsilon.
+type Curves = [Line; LINES.len()];
 
 /// Writes `name`.svg and gives its path.
 pub fn draw(name: &Path, plan: &Plan) -> Result<PathBuf, Box<dyn Error>> {
-    let canvas = chart(&curves(plan)?).canvas();
+    let canvas = chart(plan)?.canvas();
     Ok(canvas.write(name).map_err(|error| format!("{}: {error}", name.display()))?)
 }
 
-fn curves(plan: &Plan) -> Result<Curves, Box<dyn Error>> {
+fn curves(plan: &Plan, epsilon: f64) -> Result<Curves, PrivacyError> {
     let mechanism = plan.task.mechanism();
     let (delta, k, h) =
         (mechanism.central_delta(), mechanism.participations(), mechanism.honest_fraction());
-    let sizes: Vec<u64> = (2 * PER_DECADE..=6 * PER_DECADE)
-        .map(|i| 10f64.powf(f64::from(i) / f64::from(PER_DECADE)).round() as u64)
-        .collect();
-    let line = &|epsilon: f64| -> Result<(Line, Line), PrivacyError> {
-        let (dimension, bits) = (mechanism.dimension_unit(), Bits::ONE);
-        let keep = local::largest_keep(dimension, bits, epsilon)?;
-        let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
-        let (mut ours, mut papers) = (Line::new(), Line::new());
-        for &size in &sizes {
-            let of = BatchSize::new(size)?;
-            let all = Setting::new(dimension, bits, keep, of, delta);
-            let setting = Setting { others: honest_others(of, h), participations: k, ..all };
-            ours.push((size as f64, certify(&setting)?.epsilon));
-            // Where its condition fails the paper says nothing.
-            if let Ok(value) = proposition_3(randomizer, size, delta.get()) {
-                papers.push((size as f64, value));
-            }
+    let (dimension, bits) = (mechanism.dimension_unit(), Bits::ONE);
+    let keep = local::largest_keep(dimension, bits, epsilon)?;
+    let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
+    let mut lines = Curves::default();
+    for i in 2 * PER_DECADE..=6 * PER_DECADE {
+        let size = 10f64.powf(f64::from(i) / f64::from(PER_DECADE)).round() as u64;
+        let of = BatchSize::new(size)?;
+        let all = Setting::new(dimension, bits, keep, of, delta);
+        let setting = Setting { others: honest_others(of, h), participations: k, ..all };
+        let proved = bounds(&setting)?;
+        let bound = |name| proved.iter().find(|found| found.bound == name).map(|b| b.epsilon);
+        let alone = bound(BoundName::Local);
+        // Where its condition fails the paper says nothing; what is above the local epsilon says
+        // no more than that.
+        let paper = proposition_3(randomizer, size, delta.get()).ok();
+        let paper = paper.map(|value| alone.map_or(value, |alone| value.min(alone)));
+        let certified = Some(certify(&setting)?.epsilon);
+        let values =
+            [alone, paper, bound(BoundName::Clones), bound(BoundName::RenyiBlanket), certified];
+        for (line, value) in lines.iter_mut().zip(values) {
+            line.extend(value.map(|value| (size as f64, value)));
         }
-        Ok((ours, papers))
-    };
-    let lines = thread::scope(|scope| {
-        let running = LOCAL.map(|epsilon| scope.spawn(move || line(epsilon)));
+    }
+    Ok(lines)
+}
+
+fn chart(plan: &Plan) -> Result<Chart, Box<dyn Error>> {
+    let all = thread::scope(|scope| {
+        let running = LOCAL.map(|epsilon| scope.spawn(move || curves(plan, epsilon)));
         running
             .into_iter()
             .map(|line| {
                 line.join().map_err(|_| "a curve could not be computed")?.map_err(Into::into)
             })
-            .collect::<Result<Vec<_>, Box<dyn Error>>>()
+            .collect::<Result<Vec<Curves>, Box<dyn Error>>>()
     })?;
+    let plots = LOCAL.iter().zip(all).map(|(epsilon, curves)| Plot {
+        title: format!("local epsilon {epsilon}"),
+        series: LINES.iter().zip(curves).map(series).collect(),
+    });
+    Ok(Chart {
+        title: "How much one released batch tells about one person".into(),
+        subtitle: subtitle(plan),
+        x: Axis::log("reports in a batch"),
+        y: Axis::log("central epsilon (lower is more private)"),
+        plots: plots.collect(),
+    })
+}
+
+fn series((&(name, colour, dash, marker, detail), line): (&Look, Line)) -> Series {
+    let style = Style { colour, dash, marker, fill: Fill::Full };
+    Series { detail: detail.into(), ..Series::new(name, style, line) }
+}
+
+fn subtitle(plan: &Plan) -> String {
+    let mechanism = plan.task.mechanism();
+    let (k, h) = (mechanism.participations(), mechanism.honest_fraction());
     let mut subtitle = format!(
-        "dimension {}, 1 bit per coordinate, delta {:e}",
+        "Dimension {}, 1 bit per coordinate, delta {:e}",
         mechanism.dimension(),
-        delta.get()
+        mechanism.central_delta().get()
     );
     if k > Participations::ONE {
         let _ = write!(subtitle, ", {} reports per person", k.get());
@@ -86,27 +122,5 @@ fn curves(plan: &Plan) -> Result<Curves, Box<dyn Error>> {
     if h < HonestFraction::ALL {
         let _ = write!(subtitle, ", {:.0}% honest", 100.0 * h.get());
     }
-    let title = "What one released batch tells about one person".into();
-    Ok(Curves { title, subtitle, lines })
-}
-
-fn chart(curves: &Curves) -> Chart {
-    let mut series = Vec::new();
-    for ((epsilon, colour), (ours, papers)) in LOCAL.iter().zip(COLOURS).zip(&curves.lines) {
-        let solid = Style { colour, dash: (0.0, 0.0) };
-        let dashed = Style { colour, dash: (8.0, 6.0) };
-        let ours = Series::new(&format!("certified, local epsilon {epsilon}"), solid, ours.clone());
-        let name = format!("paper (Prop. 3), local epsilon {epsilon}");
-        series.push(ours);
-        if !papers.is_empty() {
-            series.push(Series::new(&name, dashed, papers.clone()));
-        }
-    }
-    Chart {
-        title: curves.title.clone(),
-        subtitle: curves.subtitle.clone(),
-        x: Axis::log("batch size (reports)"),
-        y: Axis::log("central epsilon (nats, smaller is more private)"),
-        series,
-    }
+    subtitle
 }

@@ -6,6 +6,7 @@
 
 mod data;
 mod group;
+mod palette;
 mod ratio;
 mod regret;
 mod report;
@@ -17,10 +18,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use incrowd_chart::{Canvas, Colour, Dash, Style};
+use incrowd_chart::Canvas;
 use thiserror::Error;
 
 use data::Experiment;
+use palette::Palette;
 
 pub use trend::{Slope, slopes};
 
@@ -158,45 +160,6 @@ struct Figure {
     caption: String,
 }
 
-/// Okabe and Ito's colours, the strongest first; their yellow is darkened to be seen on white.
-const PALETTE: [Colour; 8] = [
-    Colour(0, 114, 178),
-    Colour(213, 94, 0),
-    Colour(0, 158, 115),
-    Colour(204, 121, 167),
-    Colour(230, 159, 0),
-    Colour(86, 180, 233),
-    Colour(0, 0, 0),
-    Colour(200, 184, 20),
-];
-const DASHES: [Dash; 3] = [(0.0, 0.0), (13.0, 5.0), (4.0, 4.0)];
-const GREY: Colour = Colour(130, 130, 130);
-
-/// One look per algorithm, the same in every figure of an experiment.
-struct Palette<'a>(Vec<&'a str>);
-
-impl<'a> Palette<'a> {
-    fn new(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut known: Vec<&str> = Vec::new();
-        for name in names {
-            if !is_random(name) && !known.contains(&name) {
-                known.push(name);
-            }
-        }
-        Self(known)
-    }
-
-    fn style(&self, algorithm: &str) -> Style {
-        match self.0.iter().position(|name| *name == algorithm) {
-            Some(i) => Style {
-                colour: PALETTE[i % PALETTE.len()],
-                dash: DASHES[i / PALETTE.len() % DASHES.len()],
-            },
-            None => Style { colour: GREY, dash: (7.0, 6.0) },
-        }
-    }
-}
-
 /// Figures of an earlier table would stand beside the new report as if they belonged to it.
 fn remove_old(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -221,7 +184,7 @@ fn is_random(algorithm: &str) -> bool {
 /// - `figures/regret-<n>`: regret over time, one for each setting; average reward where regret is
 ///   unknown.
 /// - `figures/ratios` and `ratios.md`: every setting at once, if the experiment names an algorithm
-///   that the others are compared with and has two settings.
+///   that the others are compared with.
 /// - `figures/slope`: growth of regret with the horizon, if there are two horizons.
 /// - `figures/epsilon`: regret against the privacy limit, if there are two limits.
 /// - `figures/batch-size`: regret against batch size, if there are two sizes.

@@ -229,14 +229,34 @@ fn the_figure_has_axes_units_and_a_legend() {
     let name = scratch("figure");
     json(&format!("--dimension 2 --horizon 20000 --central-epsilon 0.5 --plot {}", name.display()));
     let svg = fs::read_to_string(name.with_extension("svg")).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let texts: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.has_tag_name("text"))
+        .filter_map(|node| node.text())
+        .collect();
     for word in [
-        "batch size (reports)",
-        "central epsilon (nats",
-        "certified, local epsilon 8",
-        "paper (Prop. 3), local epsilon 1",
-        "dimension 2",
+        "reports in a batch",
+        "central epsilon (lower is more private)",
+        "local epsilon 1",
+        "local epsilon 8",
+        "certified",
+        "clones",
+        "blanket",
+        "paper",
+        "no crowd",
+        "Dimension 2, 1 bit per coordinate, delta 1e-6",
     ] {
-        assert!(svg.contains(word), "{word}");
+        assert!(texts.contains(&word), "{word} in {texts:?}");
+    }
+    // Four panels: each bound has one colour, and a line in each of them.
+    for colour in ["ic-blue", "ic-orange", "ic-green", "ic-vermilion"] {
+        let lines = document.descendants().filter(|node| {
+            let drawn = node.has_tag_name("polyline");
+            drawn && node.parent().and_then(|group| group.attribute("class")) == Some(colour)
+        });
+        // And a sample in the legend.
+        assert_eq!(lines.count(), 5, "{colour}");
     }
 }
 

@@ -3,7 +3,7 @@
 use incrowd_chart::{number, thousands};
 use incrowd_sim::statistics;
 
-use super::is_random;
+use super::{is_random, palette};
 use crate::experiment::{Row, Setting};
 
 /// The runs of one algorithm in one setting.
@@ -49,7 +49,7 @@ impl Measure {
     /// The title of its axis.
     pub fn title(self) -> &'static str {
         match self {
-            Self::Regret => "cumulative regret (expected reward lost)",
+            Self::Regret => "reward lost since the first person (cumulative regret)",
             Self::Reward => "average reward per person",
         }
     }
@@ -124,13 +124,16 @@ impl Cell<'_> {
         }
     }
 
-    /// What a figure says under its name.
-    pub fn remark(&self, rows: &[Row]) -> &'static str {
-        match self.guarantee(rows) {
-            Guarantee::None => "no privacy",
+    /// What a figure says under its name: who it is, and what is not proved.
+    pub fn remark(&self, rows: &[Row]) -> String {
+        let gloss = palette::gloss(self.algorithm);
+        let missing = match self.guarantee(rows) {
+            Guarantee::None if !gloss.contains("no privacy") => "no privacy",
             Guarantee::NotCertified(_) => "not certified",
-            Guarantee::Certified(_) | Guarantee::NoData => "",
-        }
+            _ => "",
+        };
+        let parts: Vec<&str> = [gloss, missing].into_iter().filter(|p| !p.is_empty()).collect();
+        parts.join("; ")
     }
 
     /// Whether the algorithm protects nobody, or needs to protect nobody.
@@ -182,11 +185,33 @@ pub fn preferred<'a>(rows: &'a [Row], runs: &[usize]) -> (Vec<Cell<'a>>, bool) {
     (all, dropped)
 }
 
+/// An environment as people would say it: who takes part.
+pub fn people(environment: &str) -> String {
+    let mut parts = environment.split(", ");
+    let who = match parts.next().unwrap_or_default() {
+        "synthetic" => "simulated people",
+        "ordered" => "simulated people, new kinds one after the other",
+        "drifting" => "simulated people whose taste changes",
+        "fixed-arms" => "simulated people with the same choices",
+        "classification" => "people from labelled data",
+        "logged" => "people from a log",
+        other => other,
+    };
+    let mut text = who.to_owned();
+    for part in parts {
+        text.push_str(", ");
+        text.push_str(part);
+        let law = ["correlated", "one-hot", "anisotropic", "heavy-tailed"].contains(&part);
+        text.push_str(if law { " features" } else { "" });
+    }
+    text
+}
+
 /// The setting in words, without what `leave_out` names.
 pub fn words(setting: &Setting, leave_out: &str) -> String {
     let mut parts = vec![
-        format!("dimension {}", setting.dimension),
-        format!("{} arms", setting.arms),
+        format!("{} features", setting.dimension),
+        format!("{} choices", setting.arms),
         format!("{} people", thousands(setting.horizon as f64)),
     ];
     if let Some(epsilon) = setting.central_epsilon {
@@ -202,4 +227,19 @@ pub fn words(setting: &Setting, leave_out: &str) -> String {
         parts.retain(|part| !part.contains(leave_out));
     }
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environments_in_words() {
+        assert_eq!(people("synthetic"), "simulated people");
+        assert_eq!(
+            people("synthetic, one-hot, gap 0.1"),
+            "simulated people, one-hot features, gap 0.1"
+        );
+        assert_eq!(people("clicks.csv"), "clicks.csv");
+    }
 }

@@ -1,11 +1,12 @@
 //! Regret over time, one figure for each setting.
 
-use incrowd_chart::{Axis, Chart, Series, thousands};
+use incrowd_chart::{Axis, Chart, Plot, Series, thousands};
 
 use super::{
     Figure, Palette,
     data::Experiment,
     group::{self, Measure},
+    summary,
 };
 use incrowd_sim::statistics;
 
@@ -14,7 +15,7 @@ use crate::experiment::Setting;
 /// From this many runs on a band holds most runs; below, it is about the mean.
 const QUANTILE_RUNS: usize = 10;
 /// Factors of ten before the horizon: earlier all lines are the same.
-const DECADES: i32 = 4;
+const DECADES: i32 = 3;
 
 /// One figure for each setting.
 pub fn figures(experiment: &Experiment, palette: &Palette) -> Vec<Figure> {
@@ -46,7 +47,7 @@ fn figure(
                 cell.runs.iter().map(|&run| experiment.curves[run].as_slice()).collect();
             let style = palette.style(cell.algorithm);
             let mut series = Series::new(cell.algorithm, style, Vec::new());
-            series.detail = cell.remark(&experiment.rows).into();
+            series.detail = cell.remark(&experiment.rows);
             for (people, mut values) in aligned(&curves) {
                 if people < start {
                     continue;
@@ -67,9 +68,15 @@ fn figure(
             series
         })
         .collect();
+    let title = summary::headline(&experiment.rows, runs);
     let runs = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
     let average = if most > 1 { format!("mean of {runs} runs") } else { "one run".into() };
-    let mut subtitle = format!("{}; {average}{}", group::words(setting, ""), band.short());
+    let mut subtitle = format!(
+        "{}: {}; {average}{}",
+        sentence_case(&group::people(&setting.environment)),
+        group::words(setting, ""),
+        band.short()
+    );
     if dropped {
         subtitle.push_str("; tuned exploration");
     }
@@ -82,8 +89,8 @@ fn figure(
         Measure::Reward => Axis::linear(measure.title()),
     };
     let mut caption = format!(
-        "{what} in {} up to {} people ({}). Lines: {average}. {}{}",
-        setting.environment,
+        "{what} of {} up to {} people ({}). Lines: {average}. {}{}",
+        group::people(&setting.environment),
         thousands(setting.horizon as f64),
         group::words(setting, "people"),
         band.sentence(),
@@ -100,9 +107,16 @@ fn figure(
              the table has both.",
         );
     }
-    let title = format!("{what}, {}", setting.environment);
-    let canvas = Chart { title, subtitle, x: Axis::log("people (t)"), y, series }.canvas();
+    let plots = vec![Plot { title: String::new(), series }];
+    let x = Axis::log("people so far");
+    let canvas = Chart { title, subtitle, x, y, plots }.canvas();
     Figure { name: format!("regret-{number}"), canvas, caption }
+}
+
+/// The text with a capital letter.
+pub(super) fn sentence_case(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// What the shade around a line means.

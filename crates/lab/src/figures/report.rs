@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 
-use incrowd_chart::{escape, grouped, number, thousands};
+use incrowd_chart::{
+    colour::{HUES, INK, stylesheet},
+    escape, grouped, number, thousands,
+};
 
 use super::{
     Figure, Palette,
     data::Experiment,
     group::{self, Cell, Epsilons, Guarantee, Measure},
+    regret::sentence_case,
     summary,
 };
 use incrowd_sim::statistics;
@@ -24,8 +28,9 @@ pub fn html(experiment: &Experiment, palette: &Palette, figures: &[(&Figure, Str
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{name}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n<main>\n\
+         <title>{name}</title>\n<style>\n{CSS}{}</style>\n</head>\n<body>\n<main>\n\
          <h1>{name}</h1>\n<p class=\"meta\">{}</p>\n<p class=\"lead\">{}</p>\n",
+        stylesheet(HUES.into_iter().chain([INK])),
         escape(&overview(experiment, settings.len())),
         escape(&summary::paragraph(rows, &settings)),
     );
@@ -47,8 +52,8 @@ pub fn html(experiment: &Experiment, palette: &Palette, figures: &[(&Figure, Str
     for (i, (setting, runs)) in settings.iter().enumerate() {
         let _ = writeln!(
             page,
-            "<section>\n<h2>{}, {} people</h2>\n<p class=\"where\">{}</p>",
-            escape(&setting.environment),
+            "<section>\n<h2>{}: {} of them</h2>\n<p class=\"where\">{}</p>",
+            escape(&sentence_case(&group::people(&setting.environment))),
             thousands(setting.horizon as f64),
             escape(&group::words(setting, "people")),
         );
@@ -174,10 +179,10 @@ fn line(rows: &[Row], palette: &Palette, cell: &Cell, columns: &Columns) -> Stri
         cell.mean_of(rows, |row| Some(quantity(row) as f64)).map_or(dash(), thousands)
     };
     format!(
-        "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:{}\"></span>{}{variant}</th>\
+        "<tr><th scope=\"row\"><span class=\"swatch {}\"></span>{}{variant}</th>\
          <td class=\"mark\">{tag}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"value\">{}</td>\
          <td class=\"error\">{error}</td><td>{share}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        palette.style(cell.algorithm).colour.css(),
+        palette.style(cell.algorithm).colour.class(),
         escape(cell.algorithm),
         epsilon(|epsilons| epsilons.local),
         epsilon(|epsilons| epsilons.central),

@@ -119,8 +119,37 @@ pub fn paragraph(rows: &[Row], settings: &[(Setting, Vec<usize>)]) -> String {
     sentences.join(" ")
 }
 
+/// The best private algorithm of a setting in one line, as the title of a figure.
+pub fn headline(rows: &[Row], runs: &[usize]) -> String {
+    let standing = Standing::of(rows, runs);
+    let random = standing.random.filter(|random| *random > 0.0);
+    let Some((cell, _, value)) = &standing.certified else {
+        return match standing.measure {
+            Measure::Regret => "Reward lost while learning".into(),
+            Measure::Reward => "Reward earned while learning".into(),
+        };
+    };
+    let name = cell.algorithm;
+    match (standing.measure, random) {
+        (Measure::Regret, Some(random)) if *value >= random => {
+            "Nothing with certified privacy learns here: all lose as much as random choice".into()
+        }
+        (Measure::Regret, Some(random)) => format!(
+            "Least lost with certified privacy: {name}, {} of what random choice loses",
+            percent(value / random)
+        ),
+        (Measure::Regret, None) => format!("Least lost with certified privacy: {name}"),
+        (Measure::Reward, Some(random)) => format!(
+            "Most earned with certified privacy: {name}, {} of what random choice earns",
+            percent(value / random)
+        ),
+        (Measure::Reward, None) => format!("Most earned with certified privacy: {name}"),
+    }
+}
+
 fn private(setting: &Setting, standing: &Standing) -> String {
-    let place = format!("In {} ({})", setting.environment, group::words(setting, ""));
+    let place =
+        format!("With {} ({})", group::people(&setting.environment), group::words(setting, ""));
     let measure = standing.measure;
     let Some((cell, epsilons, value)) = &standing.certified else {
         return format!("{place}, no algorithm with a certified guarantee was run.");

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use incrowd_chart::{Axis, Chart, Series};
+use incrowd_chart::{Axis, Chart, Plot, Series};
 
 use super::{
     Figure, Palette,
     data::Experiment,
     group::{self, Cell, Guarantee, Measure},
+    regret::sentence_case,
 };
 use incrowd_sim::statistics::{self, Line, Sample, power_law};
 
@@ -80,24 +81,24 @@ impl Sweep {
 
     fn axis(self) -> &'static str {
         match self {
-            Self::Horizon => "people (T)",
-            Self::CentralEpsilon => "central epsilon asked for (nats, smaller is more private)",
-            Self::LocalEpsilon => "local epsilon asked for (nats, smaller is more private)",
+            Self::Horizon => "people in all (T)",
+            Self::CentralEpsilon => "central epsilon asked for (further left is more private)",
+            Self::LocalEpsilon => "local epsilon asked for (further left is more private)",
             Self::BatchSize => "batch size (reports)",
         }
     }
 
-    fn title(self, measure: Measure, environment: &str) -> String {
-        let what = match measure {
-            Measure::Regret => "Regret",
-            Measure::Reward => "Average reward",
-        };
-        match self {
-            Self::Horizon => format!("How regret grows with the number of people, {environment}"),
-            Self::CentralEpsilon | Self::LocalEpsilon => {
-                format!("{what} against privacy, {environment}")
+    fn title(self, measure: Measure) -> &'static str {
+        match (self, measure) {
+            (Self::Horizon, _) => "How the loss grows with the number of people",
+            (Self::CentralEpsilon | Self::LocalEpsilon, Measure::Regret) => {
+                "What each level of privacy costs"
             }
-            Self::BatchSize => format!("{what} against batch size, {environment}"),
+            (Self::CentralEpsilon | Self::LocalEpsilon, Measure::Reward) => {
+                "What is earned at each level of privacy"
+            }
+            (Self::BatchSize, Measure::Regret) => "What each batch size costs",
+            (Self::BatchSize, Measure::Reward) => "What is earned at each batch size",
         }
     }
 
@@ -250,14 +251,17 @@ fn figure(
         Measure::Reward => Axis::linear(measure.title()),
     };
     let tuned = lines.iter().any(|line| line.cell.variant == "tuned");
-    let mut subtitle =
-        format!("{}; mean over runs, bars: 2 standard errors", group::words(setting, sweep.word()));
+    let mut subtitle = format!(
+        "{}: {}; mean over runs, bars: 2 standard errors",
+        sentence_case(&group::people(&setting.environment)),
+        group::words(setting, sweep.word())
+    );
     if tuned {
         subtitle.push_str("; tuned exploration");
     }
     let caption = caption(rows, sweep, setting, measure, lines);
-    let title = sweep.title(measure, &setting.environment);
-    let canvas = Chart { title, subtitle, x, y, series }.canvas();
+    let (title, plots) = (sweep.title(measure).into(), vec![Plot { title: String::new(), series }]);
+    let canvas = Chart { title, subtitle, x, y, plots }.canvas();
     Figure { name: sweep.file().into(), canvas, caption }
 }
 
@@ -272,17 +276,21 @@ fn caption(
         Measure::Regret => "Mean cumulative regret",
         Measure::Reward => "Mean of the average reward per person",
     };
-    let place = format!("{} ({})", setting.environment, group::words(setting, sweep.word()));
+    let place = format!(
+        "{} ({})",
+        group::people(&setting.environment),
+        group::words(setting, sweep.word())
+    );
     let mut text = match sweep {
         Sweep::Horizon => format!(
-            "{what} against the number of people in {place}, both axes logarithmic. Lines are least-squares fits through the means; a slope of 0.5 \
+            "{what} against the number of people with {place}, both axes logarithmic. Lines are least-squares fits through the means; a slope of 0.5 \
              means that four times the people cost twice the regret, a slope of 1 that nothing is learned. Brackets: 95% bootstrap interval over \
              seeds."
         ),
         Sweep::CentralEpsilon | Sweep::LocalEpsilon => {
-            format!("{what} against the limit on epsilon that was asked for, in {place}.")
+            format!("{what} against the limit on epsilon that was asked for, with {place}.")
         }
-        Sweep::BatchSize => format!("{what} against the size of a batch in {place}."),
+        Sweep::BatchSize => format!("{what} against the size of a batch with {place}."),
     };
     text.push_str(" Dots are means over the runs, bars two standard errors (left out where the dot is larger).");
     if lines.iter().any(|line| line.points.is_empty()) {
@@ -315,7 +323,7 @@ fn caption(
 fn pointed(rows: &[Row], palette: &Palette, measure: Measure, line: &Track) -> Series {
     let style = palette.style(line.cell.algorithm);
     let mut series = Series::new(line.cell.algorithm, style, Vec::new());
-    series.detail = line.cell.remark(rows).into();
+    series.detail = line.cell.remark(rows);
     for (x, runs) in &line.points {
         let values: Vec<f64> = runs.iter().map(|&run| measure.value(&rows[run])).collect();
         let Some(mean) = statistics::mean(&values) else { continue };
@@ -337,7 +345,7 @@ fn level(rows: &[Row], palette: &Palette, measure: Measure, line: &Track) -> Ser
     let style = palette.style(line.cell.algorithm);
     let mut series = Series::new(line.cell.algorithm, style, vec![(1.0, mean)]);
     series.level = true;
-    series.detail = line.cell.remark(rows).into();
+    series.detail = line.cell.remark(rows);
     series
 }
 
@@ -346,9 +354,11 @@ fn fitted(rows: &[Row], palette: &Palette, setting: &Setting, line: &Track) -> S
     let mut series = pointed(rows, palette, Measure::Regret, line);
     let Some((slope, fit)) = slope(rows, setting, line) else { return series };
     series.line = series.dots.iter().map(|&(x, _)| (x, fit.at(x.ln()).exp())).collect();
-    series.detail = match (slope.low, slope.high) {
+    let growth = match (slope.low, slope.high) {
         (Some(low), Some(high)) => format!("slope {:.2} [{low:.2}, {high:.2}]", slope.slope),
         _ => format!("slope {:.2} (one run)", slope.slope),
     };
+    series.detail.push_str(if series.detail.is_empty() { "" } else { "\n" });
+    series.detail.push_str(&growth);
     series
 }

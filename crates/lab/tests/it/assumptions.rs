@@ -184,7 +184,7 @@ fn curves_name_their_run() {
     // Settings that differ in nothing else are told apart in figures.
     draw(&directory.0).unwrap();
     let page = fs::read_to_string(directory.0.join("report.html")).unwrap();
-    assert!(page.contains("synthetic, S = 2"));
+    assert!(page.contains("simulated people, S = 2"));
 
     let table = directory.0.join("table.csv");
     let text = fs::read_to_string(&table).unwrap();

@@ -71,7 +71,9 @@ fn one_run_gives_one_table_and_one_figure() {
     let shown = format!(" {:.2} [", row.ratio.as_ref().unwrap().ratio);
     assert!(lines[2].split('|').nth(5).unwrap().starts_with(&shown), "{} {shown}", lines[2]);
     let figure = fs::read_to_string(directory.0.join("figures/ratios.svg")).unwrap();
-    for text in ["synthetic, gap 0.1, d = 3", "default exploration", "tuned exploration"] {
+    for text in
+        ["simulated people, gap 0.1, 3 features", "default exploration", "tuned exploration"]
+    {
         assert!(figure.contains(text), "{text}");
     }
 }

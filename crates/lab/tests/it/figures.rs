@@ -1,6 +1,7 @@
 //! Figures and report of made-up experiments. Nothing here was measured: every number is a formula.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process,
@@ -168,6 +169,44 @@ fn texts(file: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Every text can be read where the figure is 400 pixels wide, and is inside of it.
+fn assert_legible(file: &Path) {
+    let source = fs::read_to_string(file).unwrap();
+    let document = roxmltree::Document::parse(&source).unwrap();
+    let number = |node: &roxmltree::Node, name: &str| -> f64 {
+        node.attribute(name).unwrap().parse().unwrap()
+    };
+    let root = document.root_element();
+    let (width, height) = (number(&root, "width"), number(&root, "height"));
+    for node in document.descendants().filter(|node| node.has_tag_name("text")) {
+        let (x, y, size) = (number(&node, "x"), number(&node, "y"), number(&node, "font-size"));
+        let text = node.text().unwrap_or_default();
+        let wide = incrowd_chart::text_width(text, size);
+        let left = match node.attribute("text-anchor") {
+            Some("middle") => x - wide / 2.0,
+            Some("end") => x - wide,
+            _ => x,
+        };
+        assert!(size * 400.0 / width >= 10.0, "{}: {text}: {size}", file.display());
+        let inside = left >= 0.0 && left + wide <= width && y >= size && y <= height;
+        assert!(inside, "{}: {text}", file.display());
+    }
+    assert!(source.contains("prefers-color-scheme: dark"));
+}
+
+/// Classes of the colours of a legend's samples.
+fn line_colours(file: &Path) -> BTreeSet<String> {
+    let source = fs::read_to_string(file).unwrap();
+    let document = roxmltree::Document::parse(&source).unwrap();
+    document
+        .descendants()
+        .filter(|node| {
+            node.has_tag_name("polyline") && node.attribute("stroke-width") == Some("3.0")
+        })
+        .filter_map(|node| node.parent()?.attribute("class").map(Into::into))
+        .collect()
+}
+
 fn names(written: &[PathBuf]) -> Vec<String> {
     written.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
 }
@@ -193,7 +232,10 @@ fn a_large_experiment_gets_every_figure_and_a_report() {
         assert!(names.contains(&format!("{name}.svg")), "{name}.svg in {names:?}");
     }
     for file in &written {
-        assert!(file.extension().unwrap() == "html" || texts(file).len() > 5);
+        if file.extension().unwrap() == "svg" {
+            assert!(texts(file).len() > 5);
+            assert_legible(file);
+        }
     }
     for name in ["regret-1", "slope", "epsilon"] {
         let texts = texts(&folder.0.join("figures").join(format!("{name}.svg")));
@@ -234,6 +276,62 @@ fn one_setting_gets_one_figure() {
     assert!(page.contains("the best algorithm with a certified guarantee is incrowd"));
     assert!(page.contains("without privacy, LinUCB"));
     assert!(page.contains("two standard errors"));
+}
+
+#[test]
+fn an_algorithm_has_one_colour_in_all_figures() {
+    let folder = Folder::new("colours");
+    let labels = ["sblb-growing", "sblb-growing, local at most 8", "jdp-tree", "random"];
+    let mut rows = large();
+    rows.retain(|row| FAKES[..4].iter().any(|fake| fake.0 == row.algorithm));
+    for row in &mut rows {
+        let at = FAKES.iter().position(|fake| fake.0 == row.algorithm).unwrap();
+        row.algorithm = labels[3 - at].into();
+    }
+    write(&folder.0, &rows);
+    draw(&folder.0).unwrap();
+    let expected: BTreeSet<String> = ["ic-blue", "ic-grey", "ic-vermilion"].map(Into::into).into();
+    for name in ["regret-1", "regret-3", "slope", "epsilon"] {
+        let file = folder.0.join("figures").join(format!("{name}.svg"));
+        assert_eq!(line_colours(&file), expected, "{name}");
+    }
+    let page = fs::read_to_string(folder.0.join("report.html")).unwrap();
+    for (class, label) in [("blue", labels[0]), ("blue", labels[1]), ("vermilion", labels[2])] {
+        let swatch = format!("<span class=\"swatch ic-{class}\"></span>{label}<");
+        assert!(page.contains(&swatch), "{label}");
+    }
+    // Cards are as dark as the figures on them.
+    assert!(page.contains("--card: #1b1e21") && page.contains(".ic-paper { color: #1b1e21 }"));
+    assert!(!page.contains("background: #fff"));
+}
+
+#[test]
+fn titles_say_what_was_found() {
+    let folder = Folder::new("titles");
+    write(&folder.0, &small());
+    let written = draw(&folder.0).unwrap();
+    let texts = texts(&written[0]).join(" ");
+    assert!(texts.contains("Least lost with certified privacy: incrowd, "), "{texts}");
+    assert!(texts.contains("of what random choice loses"), "{texts}");
+    assert!(texts.contains("Simulated people: 5 features") && !texts.contains("synthetic"));
+}
+
+#[test]
+fn a_named_baseline_gets_ratios_with_numbers() {
+    let folder = Folder::new("against");
+    write(&folder.0, &small());
+    let manifest = r#"{"experiment": {"against": "incrowd"}}"#;
+    fs::write(folder.0.join("manifest.json"), manifest).unwrap();
+    let written = draw(&folder.0).unwrap();
+    assert_eq!(names(&written), ["regret-1.svg", "ratios.svg", "ratios.md", "report.html"]);
+    let texts = texts(&written[1]);
+    // One setting: a row for each algorithm, and its number.
+    for name in ["LinUCB", "LinTS"] {
+        assert_eq!(texts.iter().filter(|text| *text == name).count(), 1, "{name}");
+    }
+    assert_eq!(texts.iter().filter(|text| text.ends_with('×')).count(), 2, "{texts:?}");
+    assert!(texts.iter().any(|text| text == "times the reward that incrowd loses"));
+    assert_legible(&written[1]);
 }
 
 #[test]
