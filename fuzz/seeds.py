@@ -21,8 +21,9 @@ def as_toml(task):
     lines = []
 
     def table(path, value):
-        nested = [(key, item) for key, item in value.items() if isinstance(item, (dict, list))]
-        lines.extend(f"{key} = {json.dumps(item)}" for key, item in value.items() if not isinstance(item, (dict, list)))
+        tables = lambda item: isinstance(item, dict) or isinstance(item, list) and item and isinstance(item[0], dict)
+        nested = [(key, item) for key, item in value.items() if tables(item)]
+        lines.extend(f"{key} = {json.dumps(item)}" for key, item in value.items() if not tables(item))
         for key, item in nested:
             for entry in item if isinstance(item, list) else [item]:
                 lines.append(f"[[{path}{key}]]" if isinstance(item, list) else f"[{path}{key}]")
@@ -137,6 +138,31 @@ def of_memories():
             yield "features", b"\0".join(map(text, parts))
 
 
+def of_layouts():
+    for case in cases("layouts"):
+        if case["kind"] in ("task", "model", "mechanism") and len(text(case[case["kind"]])) < 2000:
+            yield {"model": "model"}.get(case["kind"], "task_json"), text(case[case["kind"]])
+            if case["kind"] == "task":
+                yield "task_toml", as_toml(case["task"])
+    for case in cases("layout_models")[::3]:
+        models = [model for model in (case["start"], *case["models"]) if model]
+        for model in models[:1] + models[-1:]:
+            yield "model", text(model)
+        for step in [step["release"] for step in case["steps"] if "release" in step][:2]:
+            yield "sums", text(step)
+    # The task with slots, d = 2: 15 coordinates.
+    case = cases("layout_models")[0]
+    name, start = case["steps"][0]["release"]["mechanism"], {"round": 0, "actions": ["0", "1", "2"]}
+    for number, models, later in ((0, 0, []), (0, 1, []), (3, 4, [{"round": 2, "actions": ["0", None, "2"]}]), (6, 7, [])):
+        yield "statistics", text({"mechanism": name, "round": number, "sums": [3.5 * j for j in range(15)], "models": models,
+                                  "published_log_det": 9.5 if number else None, "assignments": [start, *later]})
+    fields = [{"name": "age", "kind": "number", "min": 0, "max": 100}]
+    slots = {"context_bound": 1.0, "model": "per-action", "actions": ["a", "b"], "spare_slots": 1, "bias": True, "context": fields}
+    both = {**slots, "model": "hybrid", "scale": 0.75, "action": [{"name": "price", "kind": "number", "min": 0, "max": 9}]}
+    for fmap in (slots, both, {"scale": 1.0, "bias": True, "context": fields}):
+        yield "features", b"\0".join(map(text, (fmap, {"age": 30}, {"price": 2})))
+
+
 def names(value):
     if isinstance(value, dict):
         yield from value
@@ -156,7 +182,7 @@ def words(texts):
 
 def main():
     folder, texts = pathlib.Path(sys.argv[1]), []
-    for make in (of_reports, of_tasks, of_documents, of_memories):
+    for make in (of_reports, of_tasks, of_documents, of_memories, of_layouts):
         for target, data in make():
             (folder / target).mkdir(parents=True, exist_ok=True)
             (folder / target / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)

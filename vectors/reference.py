@@ -67,7 +67,21 @@ def size_d(d):
     return d * (d + 3) // 2
 
 
-FIELDS = {"dimension", "context_bound", "layout", "closes", "opens", "grace", "central_delta", "participations",
+LAYOUTS = {"shared": (), "per-action": ("slots",), "hybrid": ("slots", "shared")}
+
+
+def block_sizes(mech):
+    """Slots, features of a slot's own, shared features."""
+    d, shared = mech["dimension"], {"shared": mech["dimension"], "per-action": 0, "hybrid": mech.get("shared")}[mech["layout"]]
+    return mech.get("slots", 0), d - shared, shared
+
+
+def total_coordinates(mech):
+    slots, own, shared = block_sizes(mech)
+    return size_d(shared) + slots * (size_d(own) + own * shared)
+
+
+FIELDS = {"dimension", "context_bound", "layout", "slots", "shared", "closes", "opens", "grace", "central_delta", "participations",
           "honest_fraction", "schedule"}
 LAW_FIELDS = {"bits": ("bits", "flip"), "codebook": ("words", "chosen", "outside", "moment_weight")}
 STAGE_FIELDS = {"rounds", "size", "window", "encoding"}.union(*LAW_FIELDS.values())
@@ -89,9 +103,21 @@ def mechanism_errors(mech):
     check = lambda name, holds: holds or bad.add(name)
     timed = mech["closes"] == "time"
     check("unknown field", mech.keys() <= FIELDS and all(s.keys() <= STAGE_FIELDS for s in plan))
-    check("unknown variant", mech["closes"] in ("count", "time") and mech["layout"] == "shared"
+    check("unknown variant", mech["closes"] in ("count", "time") and mech["layout"] in LAYOUTS
           and all(s["encoding"] in LAW_FIELDS for s in plan))
     if "unknown variant" in bad:
+        return bad
+    check("layout", all((name in mech) == (name in LAYOUTS[mech["layout"]]) for name in ("slots", "shared")))
+    if "layout" in bad:
+        return bad
+    check("slots", between(mech.get("slots", 1), 1, 10000))
+    check("shared", "shared" not in mech or between(mech["shared"], 1, d - 1))
+    if bad & {"slots", "shared"}:
+        return bad
+    slots, own, shared = block_sizes(mech)
+    check("parameters", mech["layout"] != "hybrid" or slots * own + shared <= 1000)
+    check("coordinates", "parameters" in bad or d > 1000 or total_coordinates(mech) <= size_d(1000))
+    if bad & {"parameters", "coordinates"}:
         return bad
     laws = lambda encoding: [s for s in plan if s["encoding"] == encoding]
     check("encoding", all((name in s) == (name in LAW_FIELDS[s["encoding"]])
@@ -107,7 +133,7 @@ def mechanism_errors(mech):
         any(a.get(key) != b.get(key) for key in STAGE_FIELDS - {"rounds"}) for a, b in zip(plan, plan[1:])))
     check("rounds", all(between(s["rounds"], 1, U32) for s in plan) and sum(s["rounds"] for s in plan) <= U32 - 1)
     check("size", all(between(s["size"], 1, U32) for s in plan))
-    check("bits", all(between(s["bits"], 1, 4095) and s["bits"] * size_d(d) <= 2**24 for s in laws("bits")))
+    check("bits", all(between(s["bits"], 1, 4095) and s["bits"] * total_coordinates(mech) <= 2**24 for s in laws("bits")))
     check("flip", all(parse_fraction(s["flip"]) for s in laws("bits")))
     words = laws("codebook")
     check("words", all(between(s["words"], 2, 256) for s in words))
@@ -123,8 +149,9 @@ def mechanism_errors(mech):
 
 
 def mechanism_hash(mech):
+    layout = [list(LAYOUTS).index(mech["layout"]) + 1] + [mech[name] for name in LAYOUTS[mech["layout"]]]
     out = b"incrowd/mechanism/v1\0" + struct.pack(
-        ">IdIIQIdIdI", mech["dimension"], mech["context_bound"], 1, ["count", "time"].index(mech["closes"]),
+        f">Id{len(layout)}IIQIdIdI", mech["dimension"], mech["context_bound"], *layout, ["count", "time"].index(mech["closes"]),
         int(mech.get("opens", 0)), mech["grace"], mech["central_delta"], mech["participations"],
         mech["honest_fraction"], len(mech["schedule"]))
     for s in mech["schedule"]:
@@ -297,7 +324,7 @@ def pick_word(law, chosen, random, at):
 
 def payload_size(mech, number):
     law = stage_of(mech, number)
-    return 17 if law["encoding"] == "codebook" else (size_d(mech["dimension"]) * law["bits"].bit_length() + 7) // 8
+    return 17 if law["encoding"] == "codebook" else (total_coordinates(mech) * law["bits"].bit_length() + 7) // 8
 
 
 def pack_report(mech, number, ident, content):
@@ -327,7 +354,7 @@ def unpack_report(mech, data):
         return "short" if len(data) < 29 + payload_size(mech, number) else "long"
     if stage_of(mech, number)["encoding"] == "codebook":
         return "index" if data[45] >= stage_of(mech, number)["words"] else (number, data[13:29], (data[29:45], data[45]))
-    m, total = stage_of(mech, number)["bits"], size_d(mech["dimension"])
+    m, total = stage_of(mech, number)["bits"], total_coordinates(mech)
     w, bits = m.bit_length(), int.from_bytes(data[29:], "little")
     counts = [bits >> (j * w) & (2**w - 1) for j in range(total)]
     if max(counts) > m:
@@ -416,11 +443,12 @@ def bits_noise(s):
             "moment_bias": bias, "gram_bias": bias, "along": mpf(0), "rounding": mpf(0)}
 
 
-def codebook_noise(s, d):
+def codebook_noise(s, d, total):
+    """For an estimate of d parameters and reports of `total` coordinates."""
     mu, along, proxy = word_moments(s["words"], s["chosen"], s["outside"])
     w, rounding = mpf(s["moment_weight"]) / 256, mpf(1) / (12 * STEPS**2)
     entry = (max(along, mpf(1)) + rounding) / mu**2
-    bias = mp.sqrt(size_d(d) + 1) / (2**20 * mu)
+    bias = mp.sqrt(total + 1) / (2**20 * mu)
     gram = mpf(d + 1) / (2 * d) / ((1 - w) * mu**2)
     return {"moment_proxy": max(proxy, mpf(1)) * (1 + mp.sqrt(rounding))**2 / (w * mu**2), "gram_proxy": gram,
             "rounding": gram * rounding, "along": (1 + proxy) / mu**2,
@@ -445,7 +473,7 @@ def add_release(mech, st, release):
     estimate = estimates(mech, s, [int(total) for total in release["sums"]])
     st["moment"] = [a + L * b for a, b in zip(st["moment"], estimate)]
     st["gram"] = [a + L * L * b for a, b in zip(st["gram"], estimate[d:])]
-    for name, value in (bits_noise(s) if s["encoding"] == "bits" else codebook_noise(s, d)).items():
+    for name, value in (bits_noise(s) if s["encoding"] == "bits" else codebook_noise(s, d, size_d(d))).items():
         st[name] += s["size"] * value
     st.update(j=st["j"] + 1, t=st["t"] + s["size"], law=s)
 
@@ -518,7 +546,7 @@ def sums_error(mech, number, release):
     s = stage_of(mech, number)
     if release["size"] != s["size"]:
         return "size"
-    if len(release["sums"]) != size_d(mech["dimension"]):
+    if len(release["sums"]) != total_coordinates(mech):
         return "length"
     low, high = (0, s["bits"]) if s["encoding"] == "bits" else (-CLIP, CLIP)
     return None if all(s["size"] * low <= int(text) <= s["size"] * high for text in release["sums"]) else "range"

@@ -212,6 +212,7 @@ fn model(task: &TaskConfig) -> Model {
         theta: context(d),
         width_factor,
         confidence_width: 0.5,
+        slots: Vec::new(),
     }
     .check()
     .unwrap()

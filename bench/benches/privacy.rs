@@ -60,10 +60,10 @@ fn main() {
         certified,
         "(for information)",
     );
-    let Setting { dimension, bits, keep, delta, .. } = setting(200, 1, 0.05, 1);
+    let Setting { blocks, bits, keep, delta, .. } = setting(200, 1, 0.05, 1);
     let million = BatchSize::new(1_000_000).unwrap();
     let taken = time(|| clones::epsilon_upper(4.0, million, delta).unwrap());
     line("clones, n=1e6 eps0=4", taken, "18 s, a public Python script", 18e9, "goal 0.01");
-    let taken = time(|| local::certify(dimension, bits, keep));
+    let taken = time(|| local::certify(blocks, bits, keep));
     line("local certificate, d=200", taken, "1 s", 1e9, "(for information)");
 }

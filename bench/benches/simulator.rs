@@ -120,7 +120,7 @@ impl Table {
         let people = self.arms.chunks_exact(d * arms).zip(self.rewards.chunks_exact(arms));
         for (features, rewards) in people.cycle().take(rounds) {
             let Choice::Arm(arm) = algorithm.choose(features).unwrap() else { unreachable!() };
-            algorithm.learn(&features[arm * d..(arm + 1) * d], rewards[arm]).unwrap();
+            algorithm.learn(features[arm * d..(arm + 1) * d].into(), rewards[arm]).unwrap();
         }
     }
 }

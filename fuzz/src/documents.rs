@@ -1,10 +1,12 @@
 //! The documents that services publish.
 
+use std::collections::HashSet;
+
 use incrowd_bandit::Bandit;
-use incrowd_device::Chooser;
+use incrowd_device::{Arm, Chooser};
 use incrowd_protocol::{
-    BatchSums, KeyState, Law, Model, Policy, PolicyConfig, Release, Round, RoundNotice, Selection,
-    TaskNotice,
+    BatchSums, Blocks, Dimension, KeyState, Law, Layout, Model, Policy, PolicyConfig, Release,
+    Round, RoundNotice, Selection, TaskNotice,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
@@ -95,27 +97,60 @@ pub fn sums(data: &[u8]) {
 /// A model, which a device then uses.
 pub fn model(data: &[u8]) {
     let Some(model) = json::<Model>(data, Unknown::Refused) else { return };
-    let d = model.theta().len();
-    assert!((1..=1000).contains(&d) && model.version() >= 1);
-    assert_eq!(model.width_factor().len(), d * (d + 1) / 2);
-    assert!(model.theta().iter().chain(model.width_factor()).all(|value| value.is_finite()));
-    assert!(model.confidence_width().is_finite() && model.confidence_width() >= 0.0);
-    let mut at = 0;
-    for row in 1..=d {
-        at += row;
-        assert!(model.width_factor()[at - 1] > 0.0, "a positive diagonal");
+    let (shared, slots) = (model.theta().len(), model.slots().len());
+    let own = model.slots().first().map_or(0, |slot| slot.theta.len());
+    let d = shared + own;
+    assert!((1..=1000).contains(&d) && model.version() >= 1 && (own > 0) == (slots > 0));
+    check_factor(model.theta(), model.width_factor(), model.confidence_width());
+    let mut names = HashSet::new();
+    for slot in model.slots() {
+        assert_eq!((slot.theta.len(), slot.cross_factor.len()), (own, shared * own));
+        check_factor(&slot.theta, &slot.width_factor, slot.confidence_width);
+        assert!(slot.cross_factor.iter().all(|value| value.is_finite()));
+        if let Some(name) = &slot.action {
+            assert!((1..=200).contains(&name.len()) && names.insert(name), "a name of its own");
+        }
     }
+    let Some(blocks) = blocks(d, slots, shared) else { return };
+    assert!(model.fits(blocks));
     let arms: Vec<Vec<f64>> =
         (0..7).map(|arm| (0..d).map(|i| if i == arm { 1.0 } else { 0.125 }).collect()).collect();
     for selection in [Selection::Ucb {}, Selection::Sampled { scale: 1.0 }] {
         assert!(Policy::try_from(PolicyConfig { selection, ..PolicyConfig::default() }).is_ok());
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let arms = arms.iter().map(Vec::as_slice);
-        let chosen = Chooser::new(d).choose(Some(&model), selection, arms, &mut rng);
+        let arm = |(i, x): (usize, &'_ Vec<f64>)| (i as u32 % slots.max(1) as u32, x.clone());
+        let arms: Vec<(u32, Vec<f64>)> = arms.iter().enumerate().map(arm).collect();
+        let arms = arms.iter().map(|(slot, features)| Arm { slot: *slot, features });
+        let chosen = Chooser::new(blocks).choose(Some(&model), selection, arms, &mut rng);
         assert!(chosen.is_err() || chosen.is_ok_and(|arm| arm < 7));
     }
-    let mut other = Chooser::new(d + 1);
+    let Ok(more) = Dimension::new(d as u32 + 1) else { return };
+    let mut other = Chooser::new(more.into());
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let arm = vec![0.0; d + 1];
     assert!(other.choose(Some(&model), Selection::Ucb {}, [arm.as_slice()], &mut rng).is_err());
+}
+
+/// Finite, of the right length, and with a positive diagonal.
+fn check_factor(theta: &[f64], factor: &[f64], width: f64) {
+    let d = theta.len();
+    assert_eq!(factor.len(), d * (d + 1) / 2);
+    assert!(theta.iter().chain(factor).all(|value| value.is_finite()));
+    assert!(width.is_finite() && width >= 0.0);
+    let mut at = 0;
+    for row in 1..=d {
+        at += row;
+        assert!(factor[at - 1] > 0.0, "a positive diagonal");
+    }
+}
+
+/// The layout of these sizes, where a task may have it.
+fn blocks(d: usize, slots: usize, shared: usize) -> Option<Blocks> {
+    let [slots, shared] = [slots, shared].map(|size| u32::try_from(size).ok());
+    let layout = match (slots?, shared?) {
+        (0, _) => Layout::Shared,
+        (slots, 0) => Layout::PerAction { slots },
+        (slots, shared) => Layout::Hybrid { slots, shared },
+    };
+    Blocks::new(Dimension::new(u32::try_from(d).ok()?).ok()?, layout).ok()
 }

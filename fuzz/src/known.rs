@@ -44,9 +44,16 @@ pub static WORDS: LazyLock<Arc<TaskConfig>> = LazyLock::new(|| {
     Arc::new(TaskConfig::new(mechanism, learner, Policy::default()).unwrap())
 });
 
-/// The one of both tasks that a document with this hash is about; the first if it is neither's.
+/// A task with slots: that of the first case of `layout_models.json`.
+pub static SLOTS: LazyLock<Arc<TaskConfig>> = LazyLock::new(|| {
+    let cases = cases(include_str!("../../vectors/v1/layout_models.json"));
+    Arc::new(serde_json::from_value(cases[0]["task"].clone()).unwrap())
+});
+
+/// The one of the tasks that a document with this hash is about; the first if it is none's.
 pub fn config_of(mechanism: MechanismHash) -> &'static Arc<TaskConfig> {
-    if mechanism == WORDS.mechanism().hash() { &WORDS } else { &CONFIG }
+    let mut others = [&*WORDS, &*SLOTS].into_iter();
+    others.find(|config| config.mechanism().hash() == mechanism).unwrap_or(&CONFIG)
 }
 
 /// The bytes that all cases of a kind of `envelope.json` have in a field, where they are bytes.

@@ -1,31 +1,33 @@
 //! What a bandit and a device keep, and feature maps.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use incrowd_bandit::{Bandit, Statistics};
 use incrowd_device::{Device, FeatureMap, Fields, Participation};
 use incrowd_protocol::{BatchSums, Report, TaskConfig};
+use serde_json::Value;
 
 use crate::{
     Unknown, json,
-    known::{CONFIG, WORDS},
+    known::{CONFIG, SLOTS, WORDS},
 };
 
 /// What a bandit remembers; it goes on from there with the next release.
 pub fn statistics(data: &[u8]) {
-    let Some(statistics) = json::<Statistics>(data, Unknown::Refused) else { return };
-    // Of one of both tasks at most.
-    let configs = [&*CONFIG, &*WORDS];
+    let data = without_older_fields(data);
+    let Some(statistics) = json::<Statistics>(&data, Unknown::Refused) else { return };
+    // Of one of the tasks at most.
+    let configs = [&*CONFIG, &*WORDS, &*SLOTS];
     let resume = |config: &&Arc<TaskConfig>| Bandit::resume(Arc::clone(config), statistics.clone());
     let Some(config) = configs.iter().find(|config| resume(config).is_ok()) else { return };
     let mechanism = config.mechanism();
     let mut bandit = resume(config).unwrap();
     assert_eq!(*bandit.statistics(), statistics);
-    let (d, last) = (mechanism.dimension(), mechanism.schedule().last_round());
-    assert!(statistics.moment().len() == d && statistics.gram().len() == d * (d + 1) / 2);
+    let last = mechanism.schedule().last_round();
+    assert_eq!(statistics.sums().len(), mechanism.coordinates());
     assert!(statistics.round() <= last);
     let next = statistics.round() + 1;
-    // In the range of every law of both.
+    // In the range of every law of all.
     let sums = (0..mechanism.coordinates()).map(|j| [40, 0, 17][j % 3]).collect();
     match BatchSums::new(mechanism, next, sums) {
         Err(_) => assert_eq!(statistics.round(), last),
@@ -43,6 +45,22 @@ pub fn statistics(data: &[u8]) {
             assert!(Bandit::resume(Arc::clone(config), again).is_ok());
         }
     }
+}
+
+/// Statistics of the older form, which has `moment` and `gram`, in the form of today.
+fn without_older_fields(data: &[u8]) -> Cow<'_, [u8]> {
+    let older = |value: &Value| value.get("moment").is_some_and(Value::is_array);
+    let Some(value) = serde_json::from_slice::<Value>(data).ok().filter(older) else {
+        return data.into();
+    };
+    let Ok(statistics) = serde_json::from_slice::<Statistics>(data) else { return data.into() };
+    let sums: Vec<f64> = ["moment", "gram"]
+        .iter()
+        .flat_map(|name| value[*name].as_array().unwrap())
+        .map(|sum| sum.as_f64().unwrap())
+        .collect();
+    assert_eq!(statistics.sums(), sums);
+    serde_json::to_vec(&statistics).unwrap().into()
 }
 
 /// A feature map, and after zero bytes a context and an action.
@@ -72,7 +90,7 @@ pub fn features(data: &[u8]) {
 /// What a device remembers; it answers once from there, and not twice.
 pub fn participation(data: &[u8]) {
     let Some(participation) = json::<Participation>(data, Unknown::Refused) else { return };
-    for config in [&*CONFIG, &*WORDS] {
+    for config in [&*CONFIG, &*WORDS, &*SLOTS] {
         check_participation(participation, config);
     }
 }

@@ -69,7 +69,7 @@ where
 const UNKNOWN: &str = "unknown";
 
 /// Fields that may be left out.
-const OPTIONAL: [&str; 11] = [
+const OPTIONAL: [&str; 22] = [
     "learner",
     "policy",
     "selection",
@@ -81,7 +81,32 @@ const OPTIONAL: [&str; 11] = [
     "context",
     "action",
     "interactions",
+    "actions",
+    "prior",
+    "discount",
+    "slots",
+    "shared",
+    "assignments",
+    "model",
+    "spare_slots",
+    "scale",
+    "context_bound",
+    "cross_factor",
 ];
+
+/// What is not written where it has this value.
+fn is_left_out(name: &str, value: &Value) -> bool {
+    match name {
+        "prior" | "scale" | "shared" => value.is_null(),
+        "slots" | "actions" | "assignments" | "cross_factor" => {
+            value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+        }
+        "discount" => value.as_f64() == Some(1.0),
+        "model" => value == "shared",
+        "spare_slots" => value.as_u64() == Some(0),
+        _ => false,
+    }
+}
 
 /// JSON pointers to the objects of a value, the outermost first; of a list, to the first and the
 /// last.
@@ -107,7 +132,10 @@ fn objects(value: &Value) -> impl Iterator<Item = String> {
 fn covers(kept: &Value, said: &Value) -> bool {
     match (kept, said) {
         (Value::Object(kept), Value::Object(said)) => {
-            said.iter().all(|(name, said)| kept.get(name).is_some_and(|kept| covers(kept, said)))
+            said.iter().all(|(name, said)| match kept.get(name) {
+                Some(kept) => covers(kept, said),
+                None => is_left_out(name, said),
+            })
         }
         (Value::Object(_), Value::Array(_)) => true,
         (Value::Array(kept), Value::Array(said)) => {

@@ -1,8 +1,10 @@
 //! Tasks as JSON and as TOML.
 
+use std::collections::HashSet;
+
 use incrowd_protocol::{
-    BitsLaw, Closes, CodebookLaw, Confidence, Law, LearnerConfig, Mechanism, OpenRound, Selection,
-    Task, TaskConfig, TaskId, UpdateRule,
+    BitsLaw, Closes, CodebookLaw, Confidence, Law, Layout, LearnerConfig, Mechanism, OpenRound,
+    Selection, Task, TaskConfig, TaskId, UpdateRule,
 };
 
 use serde_json::Value;
@@ -63,17 +65,28 @@ fn check_task(task: &Task) {
 pub fn check_config(config: &TaskConfig) {
     check_mechanism(config.mechanism());
     let wide = 1e-20..=1e20;
-    let LearnerConfig { parameter_bound, reward_noise, failure_probability, confidence, update } =
-        config.learner().config();
+    let LearnerConfig {
+        parameter_bound,
+        reward_noise,
+        failure_probability,
+        confidence,
+        update,
+        discount,
+    } = config.learner().config();
+    assert!(*discount > 0.0 && *discount <= 1.0);
+    let forgets = *discount < 1.0;
+    assert!(!forgets || matches!(confidence, Confidence::Calibrated { .. }));
+    assert!(!forgets || matches!(update, UpdateRule::EveryBatch {}));
     assert!(wide.contains(parameter_bound) && wide.contains(reward_noise));
     assert!(*failure_probability > 0.0 && *failure_probability < 1.0);
     match confidence {
         Confidence::Paper { ridge } => {
             let stages = config.mechanism().schedule().stages();
             assert!(wide.contains(ridge) && stages.iter().all(|s| s.law.as_bits().is_some()));
+            assert!(config.mechanism().blocks().slots() == 0 && config.prior().is_none());
         }
         Confidence::Calibrated { exploration } => assert!((0.0..=100.0).contains(exploration)),
-        Confidence::Proven {} => {}
+        Confidence::Proven {} => assert!(config.prior().is_none()),
     }
     if let UpdateRule::Determinant { growth } = update {
         assert!(wide.contains(growth));
@@ -81,8 +94,23 @@ pub fn check_config(config: &TaskConfig) {
     if let Selection::Sampled { scale } = config.policy().selection() {
         assert!((0.0..=100.0).contains(&scale));
     }
+    check_knowledge(config);
     let smallest = config.policy().smallest_batch();
     assert!(config.mechanism().schedule().stages().iter().all(|stage| stage.size >= smallest));
+}
+
+/// Names of actions for the slots, and a prior for the coordinates.
+fn check_knowledge(config: &TaskConfig) {
+    let (blocks, actions) = (config.mechanism().blocks(), config.actions());
+    assert_eq!(actions.len(), blocks.slots());
+    let named: Vec<&String> = actions.iter().flatten().collect();
+    assert_eq!(named.iter().collect::<HashSet<_>>().len(), named.len());
+    assert!(named.iter().all(|name| (1..=200).contains(&name.len())));
+    if let Some(prior) = config.prior() {
+        assert!(prior.people() > 0.0 && prior.people() <= 1e12);
+        assert_eq!(prior.values().len(), blocks.coordinates());
+        assert!(prior.values().iter().all(|value| (-1.0..=1.0).contains(value)));
+    }
 }
 
 /// A round has a window exactly where rounds close by time, and the clock finds it there.
@@ -117,6 +145,23 @@ fn check_law(law: Law, coordinates: u64) {
     }
 }
 
+/// The sizes of `docs/formats.md`, Layouts; how many coordinates a report has.
+fn check_blocks(mechanism: &Mechanism) -> u64 {
+    let d = mechanism.dimension() as u64;
+    let (slots, shared) = match mechanism.layout() {
+        Layout::Shared => (0, d),
+        Layout::PerAction { slots } => (u64::from(slots), 0),
+        Layout::Hybrid { slots, shared } => (u64::from(slots), u64::from(shared)),
+    };
+    let (own, half) = (d - shared, |n: u64| n * (n + 3) / 2);
+    assert!(slots <= 10_000 && (slots > 0) == (own > 0));
+    assert!(shared == 0 || slots == 0 || slots * own + shared <= 1000);
+    let coordinates = half(shared) + slots * (half(own) + own * shared);
+    assert!(coordinates <= 501_500);
+    assert_eq!(mechanism.coordinates() as u64, coordinates);
+    coordinates
+}
+
 fn check_mechanism(mechanism: &Mechanism) {
     let (d, stages) = (mechanism.dimension() as u64, mechanism.schedule().stages());
     assert!((1..=1000).contains(&d));
@@ -125,10 +170,11 @@ fn check_mechanism(mechanism: &Mechanism) {
     assert!(mechanism.central_delta().get() > 0.0 && mechanism.central_delta().get() < 1.0);
     assert!(mechanism.honest_fraction().get() > 0.0 && mechanism.honest_fraction().get() <= 1.0);
     assert!(mechanism.participations().get() >= 1);
+    let coordinates = check_blocks(mechanism);
     let mut end = 0;
     for (i, stage) in stages.iter().enumerate() {
         assert!(stage.rounds >= 1 && stage.size >= 1);
-        check_law(stage.law, d * (d + 3) / 2);
+        check_law(stage.law, coordinates);
         let law = |stage: &incrowd_protocol::Stage| (stage.size, stage.window, stage.law);
         assert!(i == 0 || law(stage) != law(&stages[i - 1]), "neighbours differ");
         let (first, last) = (end + 1, end + u64::from(stage.rounds));

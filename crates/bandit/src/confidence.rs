@@ -1,9 +1,13 @@
 //! The three ways to size the confidence ellipsoid; formulas and proof in `docs/confidence.md`.
 
-use incrowd_protocol::{BitsLaw, Confidence, Law, LearnerConfig, Round};
+use incrowd_protocol::{BitsLaw, Blocks, Confidence, Law, LearnerConfig, Round};
 use libm::{cbrt, log, sqrt};
 
-use crate::noise::{GramNoise, Noise};
+use crate::{
+    blocks::shared_unit,
+    estimate::exploration,
+    noise::{GramNoise, Noise},
+};
 
 /// One-sided 95% quantile of the Tracy-Widom law, real case.
 const TRACY_WIDOM: f64 = 0.9793;
@@ -50,18 +54,26 @@ enum Width {
 /// What every width depends on.
 pub(crate) struct Frame<'a> {
     pub learner: &'a LearnerConfig,
+    /// Parameters that are estimated together (d).
     pub dimension: usize,
     /// j.
     pub releases: u32,
+    /// Estimates with a confidence of their own: each may fail with a share of the probability.
+    pub estimates: usize,
+    /// Share of ln det V that the width of an arm depends on.
+    pub volume_share: f64,
+    /// How much longer than S the parameter can be in the units of the estimate.
+    pub stretch: f64,
 }
 
 /// What the sizes depend on.
 pub(crate) struct Setting<'a> {
     pub frame: Frame<'a>,
+    pub blocks: Blocks,
     /// L.
     pub context_bound: f64,
-    /// Newest absorbed round.
-    pub round: Round,
+    /// Newest absorbed round; none before the first.
+    pub round: Option<Round>,
     pub noise: Noise,
 }
 
@@ -69,12 +81,11 @@ impl Setting<'_> {
     pub fn sizes(&self) -> Sizes {
         match self.frame.learner.confidence {
             Confidence::Proven {} => self.proven(),
-            Confidence::Calibrated { exploration } => {
+            Confidence::Calibrated { .. } => {
                 let bound = self.context_bound;
                 let moment = bound * sqrt(self.noise.moment.variance);
                 let gram = bound * bound * sqrt(self.noise.gram.variance);
-                let stds = (moment, gram);
-                Sizes::calibrated(self.frame.dimension, stds, exploration)
+                Sizes::calibrated(self.blocks, (moment, gram), exploration(self.frame.learner))
             }
             Confidence::Paper { ridge } => self.paper(ridge),
         }
@@ -111,11 +122,11 @@ impl Setting<'_> {
     fn paper(&self, ridge: f64) -> Sizes {
         let learner = self.frame.learner;
         let (d, bound) = (self.frame.dimension as f64, self.context_bound);
-        let (t, m, p) = match self.round.law {
-            Law::Bits(BitsLaw { bits, flip }) => {
+        let (t, m, p) = match self.round.map(|round| round.law) {
+            Some(Law::Bits(BitsLaw { bits, flip })) => {
                 (self.noise.reports, f64::from(bits), flip.value())
             }
-            Law::Codebook(_) => unreachable!("a task with the paper's widths has bits only"),
+            _ => unreachable!("the paper's widths are for bits, and after the first release"),
         };
         let g = log(2.0 * t / learner.failure_probability);
         let root = sqrt(8.0 * t * g);
@@ -134,9 +145,18 @@ impl Setting<'_> {
 impl Sizes {
     /// From the law of the noise: `stds` are the standard deviations of an entry of the moment and
     /// of an off-diagonal entry of the Gram matrix.
-    pub fn calibrated(dimension: usize, stds: (f64, f64), exploration: f64) -> Self {
-        let (d, (moment, gram)) = (dimension as f64, stds);
-        let nu = gram * (2.0 * sqrt(d) + TRACY_WIDOM / cbrt(sqrt(d)));
+    pub fn calibrated(blocks: Blocks, stds: (f64, f64), exploration: f64) -> Self {
+        let (d, (moment, gram)) = (blocks.features() as f64, stds);
+        let edge = match (blocks.shared(), blocks.slots()) {
+            (0, _) | (_, 0) => 2.0 * sqrt(d),
+            // Three parts of the noise, in units of `shared_unit`: within slots, between slots and
+            // shared features, among shared features.
+            (s, k) => {
+                let (q, s, k) = (blocks.own() as f64, s as f64, k as f64);
+                3.0 * sqrt(q) + sqrt(s / k) + 2.0 * sqrt(s) / k
+            }
+        };
+        let nu = gram * (edge + TRACY_WIDOM / cbrt(sqrt(d)));
         let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
         let eta = moment * sqrt(d) * (w * sqrt(w));
         Self {
@@ -144,6 +164,16 @@ impl Sizes {
             moment_noise: Some(eta),
             floor: nu,
             width: Width::Scaled(exploration),
+        }
+    }
+
+    /// The same for sums with so many times the noise.
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            gram_noise: factor * self.gram_noise,
+            moment_noise: self.moment_noise.map(|noise| factor * noise),
+            floor: factor * self.floor,
+            ..self
         }
     }
 
@@ -160,31 +190,48 @@ impl Sizes {
     }
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// For the estimates of a layout.
+    pub fn new(learner: &'a LearnerConfig, blocks: Blocks, releases: u32) -> Self {
+        let (dimension, estimates) = match (blocks.shared(), blocks.slots()) {
+            (0, slots) => (blocks.own(), slots),
+            _ => (blocks.parameters(), 1),
+        };
+        let proven = matches!(learner.confidence, Confidence::Proven {});
+        let (volume_share, stretch) = match (blocks.shared(), blocks.slots()) {
+            (0, _) | (_, 0) => (1.0, 1.0),
+            (_, _) if proven => (1.0, shared_unit(blocks)),
+            (_, slots) => (1.0 / slots as f64, 1.0),
+        };
+        Self { learner, dimension, releases, estimates, volume_share, stretch }
+    }
+
     /// ln(3/delta_j), delta_j = delta/(j(j+1)).
     fn log_failure(&self) -> f64 {
-        let j = f64::from(self.releases);
-        log(3.0 * j * (j + 1.0) / self.learner.failure_probability)
+        let j = f64::from(self.releases.max(1));
+        log(3.0 * self.estimates as f64 * j * (j + 1.0) / self.learner.failure_probability)
     }
 
     /// The whole ellipsoid, once V is known.
-    pub fn ellipsoid(
-        &self,
-        sizes: &Sizes,
-        (ridge, shift): (f64, f64),
-        log_det: f64,
-        smallest: f64,
-    ) -> Ellipsoid {
+    pub fn ellipsoid(&self, sizes: &Sizes, known: &Known) -> Ellipsoid {
+        let Known { ridge: (ridge, shift), log_det, smallest, ref prior } = *known;
         let (nu, z) = (sizes.gram_noise, sizes.floor);
-        let LearnerConfig { reward_noise: sigma, parameter_bound: bound, .. } = *self.learner;
+        let LearnerConfig { reward_noise: sigma, parameter_bound, .. } = *self.learner;
+        let bound = self.stretch * parameter_bound;
         let eta = sizes.moment_noise.unwrap_or(0.0);
         let width = match sizes.width {
             Width::Paper(width) => width,
             Width::Scaled(scale) => {
-                let volume = (log_det - self.dimension as f64 * log(z)).max(0.0);
-                let largest = nu + ridge;
+                let volume =
+                    (log_det - self.dimension as f64 * log(z)).max(0.0) * self.volume_share;
                 let reward = sigma * sqrt(2.0 * self.log_failure() + volume);
-                let regulariser = bound * sqrt(largest).min(largest / sqrt(smallest));
+                let regulariser = match prior {
+                    None => {
+                        let largest = nu + ridge;
+                        bound * sqrt(largest).min(largest / sqrt(smallest))
+                    }
+                    Some(prior) => self.regulariser_with(prior, nu, ridge, smallest),
+                };
                 scale * (reward + regulariser + eta / sqrt(smallest.max(z)))
             }
         };
@@ -199,6 +246,34 @@ impl Frame<'_> {
             confidence_width: width,
         }
     }
+
+    /// |lambda (theta_0 - theta*) - H theta*|_{V^-1}: the ridge pulls towards the prior's parameter
+    /// theta_0, which is off by at most S, and by no more than so many people's rewards let one be.
+    fn regulariser_with(&self, prior: &PriorSize, nu: f64, ridge: f64, smallest: f64) -> f64 {
+        let LearnerConfig { reward_noise, parameter_bound, .. } = *self.learner;
+        let learned = sqrt(self.dimension as f64) + sqrt(2.0 * self.log_failure());
+        let off = parameter_bound.min(reward_noise * learned / sqrt(prior.smallest));
+        (ridge * off + nu * (prior.norm + off)) / sqrt(smallest)
+    }
+}
+
+/// What is known once the sums are looked at.
+pub(crate) struct Known {
+    /// lambda, and the part of it that was added because the noise was larger than it should be.
+    pub ridge: (f64, f64),
+    /// ln det V.
+    pub log_det: f64,
+    /// lmin(V).
+    pub smallest: f64,
+    pub prior: Option<PriorSize>,
+}
+
+/// How much a prior says.
+pub(crate) struct PriorSize {
+    /// |theta_0|.
+    pub norm: f64,
+    /// Smallest eigenvalue of its Gram matrix with one person's ridge.
+    pub smallest: f64,
 }
 
 /// The positive root of S^2 z^3 = eta^2 (z + 2 nu), which minimises S sqrt(z + 2 nu) + eta/sqrt(z):

@@ -1,12 +1,12 @@
 use incrowd_protocol::{Confidence, LearnerConfig, triangle};
-use libm::log;
+use libm::{log, sqrt};
 
 use crate::{
     Ellipsoid, algebra,
-    confidence::{Frame, Sizes},
+    confidence::{Frame, Known, PriorSize, Sizes},
 };
 
-/// What noisy sums say about the parameter.
+/// What noisy sums say about the parameter of one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// V^-1 times the moment.
@@ -17,56 +17,79 @@ pub struct Estimate {
     pub ellipsoid: Ellipsoid,
 }
 
-/// Sums of r x and of x x' with noise of known size, wherever they come from.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NoisySums<'a> {
-    /// Sum of r x.
-    pub moment: &'a [f64],
-    /// Sum of x x', packed lower triangle row by row.
-    pub gram: &'a [f64],
-    /// Standard deviation of the noise of an entry of `moment`.
-    pub moment_std: f64,
-    /// Standard deviation of the noise of an off-diagonal entry of `gram`.
-    pub gram_std: f64,
-    /// How often sums were released so far (j), at least 1.
-    pub releases: u32,
-    /// Least ridge: what regularises sums without noise.
-    pub floor: f64,
+/// Sums over some features.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BlockSums {
+    /// Of r x.
+    pub moment: Vec<f64>,
+    /// Of x x', packed lower triangle row by row.
+    pub gram: Vec<f64>,
 }
 
 impl Estimate {
-    /// The `calibrated` estimate of this crate's bandit from any noisy sums: the same formulas for
-    /// every algorithm that is compared with it. None if V is not positive definite in floats. In a
-    /// learner of another mode the width is taken as it is (exploration 1).
-    pub fn calibrated(learner: &LearnerConfig, sums: &NoisySums) -> Option<Self> {
-        let exploration = match learner.confidence {
-            Confidence::Calibrated { exploration } => exploration,
-            _ => 1.0,
-        };
-        let dimension = sums.moment.len();
-        let frame = Frame { learner, dimension, releases: sums.releases };
-        let stds = (sums.moment_std, sums.gram_std);
-        let sizes = Sizes::calibrated(dimension, stds, exploration).with_floor(sums.floor);
-        Self::new(&frame, &sizes, sums.moment, sums.gram)
-    }
-
+    /// From the sums of a block. The ridge pulls towards the parameter of a prior, or else towards
+    /// `centre`, or else towards zero.
     pub(crate) fn new(
         frame: &Frame<'_>,
         sizes: &Sizes,
-        moment: &[f64],
-        gram: &[f64],
+        sums: &BlockSums,
+        prior: Option<(&BlockSums, f64)>,
+        centre: Option<&[f64]>,
     ) -> Option<Self> {
-        let d = frame.dimension;
-        let smallest_of_gram = algebra::smallest_eigenvalue(gram, d);
+        let d = sums.moment.len();
+        let mut v = sums.gram.clone();
+        let mut right = sums.moment.clone();
+        let prior = match prior {
+            None => None,
+            Some((prior, one)) => {
+                let centre = Centre::new(prior, one)?;
+                v.iter_mut().zip(&prior.gram).for_each(|(entry, known)| *entry += known);
+                right.iter_mut().zip(&prior.moment).for_each(|(entry, known)| *entry += known);
+                Some(centre)
+            }
+        };
+        let smallest_of_gram = algebra::smallest_eigenvalue(&v, d);
         let ridge = sizes.ridge(smallest_of_gram);
-        let mut v = gram.to_vec();
         (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
+        if let Some(theta) = prior.as_ref().map(|prior| prior.theta.as_slice()).or(centre) {
+            right.iter_mut().zip(theta).for_each(|(entry, theta)| *entry += ridge.0 * theta);
+        }
 
         let factor = algebra::cholesky(&v, d)?;
         let log_det = 2.0 * (0..d).map(|i| log(factor[triangle(i + 1) - 1])).sum::<f64>();
         let width_factor = algebra::invert_lower(&factor, d);
-        let theta = algebra::solve(&width_factor, moment);
-        let ellipsoid = frame.ellipsoid(sizes, ridge, log_det, smallest_of_gram + ridge.0);
+        let theta = algebra::solve(&width_factor, &right);
+        let smallest = smallest_of_gram + ridge.0;
+        let prior = prior.map(|centre| centre.size);
+        let ellipsoid = frame.ellipsoid(sizes, &Known { ridge, log_det, smallest, prior });
         Some(Self { theta, width_factor, ellipsoid })
+    }
+}
+
+/// Factor on the calibrated width.
+pub(crate) fn exploration(learner: &LearnerConfig) -> f64 {
+    match learner.confidence {
+        Confidence::Calibrated { exploration } => exploration,
+        _ => 1.0,
+    }
+}
+
+/// The parameter that a prior is about, which the ridge pulls towards.
+struct Centre {
+    theta: Vec<f64>,
+    size: PriorSize,
+}
+
+impl Centre {
+    /// With the ridge of `one` person, so that what the prior has never seen is zero.
+    fn new(prior: &BlockSums, one: f64) -> Option<Self> {
+        let d = prior.moment.len();
+        let smallest = algebra::smallest_eigenvalue(&prior.gram, d).max(0.0) + one;
+        let mut gram = prior.gram.clone();
+        (0..d).for_each(|i| gram[triangle(i + 1) - 1] += one);
+        let factor = algebra::invert_lower(&algebra::cholesky(&gram, d)?, d);
+        let theta = algebra::solve(&factor, &prior.moment);
+        let norm = sqrt(theta.iter().map(|entry| entry * entry).sum());
+        Some(Self { theta, size: PriorSize { norm, smallest } })
     }
 }

@@ -5,12 +5,13 @@ use libm::log;
 
 use crate::{
     Ellipsoid,
-    confidence::{Frame, Setting},
-    noise::Noise,
+    confidence::{Frame, Known, Setting},
+    noise::{Counted, Noise},
 };
 
 /// The confidence after `round` releases if the chosen contexts are of norm L and spread evenly
-/// over all directions (the Gram matrix is L^2 t/d times the identity) and the noise is of its
+/// over all directions and slots (the Gram matrix is L^2 t/d times the
+/// identity, d the number of parameters) and the noise is of its
 /// expected size.
 ///
 /// The same formulas that size the confidence of real models, in all modes; only the Gram matrix is
@@ -18,20 +19,21 @@ use crate::{
 pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolError> {
     let mechanism = task.mechanism();
     let bound = mechanism.context_bound();
-    let d = mechanism.dimension() as f64;
-    let noise = Noise::after(mechanism, round);
-    let frame = Frame {
-        learner: task.learner().config(),
-        dimension: mechanism.dimension(),
-        releases: round,
-    };
-    let round = mechanism.round(round)?;
-    let setting = Setting { frame, context_bound: bound, round, noise };
+    let (blocks, learner) = (mechanism.blocks(), task.learner().config());
+    let frame = Frame::new(learner, blocks, round);
+    let dimension = frame.dimension;
+    let counted = Counted { after: 0, until: round, discount: learner.discount };
+    let noise = Noise::of(mechanism, dimension, counted);
+    let round = Some(mechanism.round(round)?);
+    let setting = Setting { frame, blocks, context_bound: bound, round, noise };
     let sizes = setting.sizes();
-    let gram = bound * bound * noise.reports / d;
+    // People are spread evenly over the slots too.
+    let gram = bound * bound * noise.reports / blocks.parameters() as f64;
     let ridge = sizes.ridge(gram);
     let smallest = gram + ridge.0;
-    Ok(setting.frame.ellipsoid(&sizes, ridge, d * log(smallest), smallest))
+    let log_det = dimension as f64 * log(smallest);
+    let known = Known { ridge, log_det, smallest, prior: None };
+    Ok(setting.frame.ellipsoid(&sizes, &known))
 }
 
 #[cfg(test)]
@@ -80,7 +82,7 @@ mod tests {
             )
             .unwrap();
             bandit.absorb(&sums).unwrap();
-            let real = bandit.estimate().unwrap().ellipsoid;
+            let real = bandit.estimates().unwrap().joint().unwrap().ellipsoid;
             let forecast = forecast(&task, number).unwrap();
             assert_eq!(
                 (forecast.gram_noise, forecast.moment_noise, forecast.floor),

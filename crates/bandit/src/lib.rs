@@ -6,6 +6,7 @@
 
 mod algebra;
 mod bandit;
+mod blocks;
 mod codebook;
 mod confidence;
 mod estimate;
@@ -15,9 +16,10 @@ mod statistics;
 
 pub use algebra::cholesky;
 pub use bandit::{Bandit, BanditError};
+pub use blocks::{Estimates, NoisySums};
 pub use codebook::{WordMoments, largest_normals};
 pub use confidence::Ellipsoid;
-pub use estimate::{Estimate, NoisySums};
+pub use estimate::Estimate;
 pub use forecast::forecast;
-pub use noise::{noise_variances, report_variance};
-pub use statistics::Statistics;
+pub use noise::{ReleasedNoise, released_noise, report_variance};
+pub use statistics::{Assignment, Statistics};

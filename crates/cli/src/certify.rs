@@ -10,13 +10,14 @@ use incrowd_privacy::{
     certify, clones, composition, format_delta, format_epsilon, local,
 };
 use incrowd_protocol::{
-    BatchSize, Closes, CodebookLaw, Delta, FlipProbability, HonestFraction, Law, Layout, Mechanism,
-    MechanismConfig, OutsideProbability, Participations, Stage, TaskConfig,
+    BatchSize, Closes, CodebookLaw, Delta, Dimension, FlipProbability, HonestFraction, Law,
+    Mechanism, MechanismConfig, OutsideProbability, Participations, Stage, TaskConfig,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Output;
+use crate::layout::LayoutArguments;
 
 /// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
 ///
@@ -31,9 +32,11 @@ use crate::Output;
 /// incrowd certify --local-epsilon 4 --batch-size 10000 --bound clones
 #[derive(Args)]
 pub struct Arguments {
-    /// Number of features (d), 1 to 1000.
+    /// Features of an action (d), 1 to 1000.
     #[arg(long)]
     dimension: Option<u32>,
+    #[command(flatten)]
+    layout: LayoutArguments,
     /// Bits per coordinate (m), 1 to 4095.
     #[arg(long, default_value_t = 1)]
     bits: u32,
@@ -72,10 +75,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     honest: f64,
     /// Read the mechanism from a task file.
-    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "bits", "keep", "flip", "words", "batch_size", "schedule", "delta", "participations", "honest", "local_epsilon"])]
+    #[arg(long, value_name = "TOML", conflicts_with_all = ["dimension", "slots", "bits", "keep", "flip", "words", "batch_size", "schedule", "delta", "participations", "honest", "local_epsilon"])]
     task_file: Option<PathBuf>,
     /// Local epsilon of an unknown randomizer, for the generic bound.
-    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "bits", "keep", "flip", "words", "schedule"])]
+    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["dimension", "slots", "bits", "keep", "flip", "words", "schedule"])]
     local_epsilon: Option<f64>,
     /// Also print every bound.
     #[arg(long)]
@@ -219,7 +222,7 @@ fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
             Some(text) => stages(text)?,
             None => vec![stage(arguments)?],
         },
-        layout: Layout::Shared,
+        layout: arguments.layout.layout(),
         closes: Closes::Count { grace: 0 },
         central_delta: arguments.delta,
         participations: arguments.participations,
@@ -303,8 +306,9 @@ fn alternatives(mechanism: &Mechanism) -> Result<Vec<Row>, PrivacyError> {
         rows.push(row("one report", true)(setting.of_one_report()));
         return Ok(rows);
     };
-    let Setting { dimension, bits, keep, .. } = setting;
-    rows.extend(local::bounds(dimension, bits, keep).into_iter().map(row("one report", true)));
+    let Setting { blocks, bits, keep, .. } = setting;
+    rows.extend(local::bounds(blocks, bits, keep).into_iter().map(row("one report", true)));
+    let dimension = Dimension::new(blocks.parameters() as u32)?;
     let randomizer = paper::Randomizer { dimension, bits, flip: law.flip.value() };
     // Outside its regime the paper says nothing.
     let paper =

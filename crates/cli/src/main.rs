@@ -8,7 +8,10 @@ macro_rules! out {
 mod certify;
 mod demo;
 mod doctor;
+mod features;
+mod fit;
 mod keys;
+mod layout;
 mod load;
 mod moment;
 mod plan;
@@ -68,6 +71,7 @@ enum Command {
     ///
     /// Example: incrowd doctor --config incrowd.toml
     Doctor(Box<service::Arguments>),
+    Fit(fit::Arguments),
     Keys(keys::Arguments),
     Load(load::Arguments),
     Plan(Box<plan::Arguments>),
@@ -113,6 +117,7 @@ fn main() -> ExitCode {
         Command::Config(arguments) => service::config(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => Ok(doctor::run(&arguments)),
+        Command::Fit(arguments) => fit::run(&arguments),
         Command::Keys(arguments) => keys::run(&arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),

@@ -1,16 +1,25 @@
 //! `incrowd plan`: from what you know to a mechanism with its certificate.
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use incrowd_planner::{
-    ClosingRule, EncodingChoice, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable, plan,
+    Advice, ClosingRule, EncodingChoice, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable,
+    plan,
 };
 use incrowd_privacy::format_epsilon;
+use incrowd_protocol::Prior;
 use serde_json::{Value, json};
 
 use crate::{
     Output,
+    features::{FeatureArguments, Planned},
+    layout::LayoutArguments,
     moment::{self, Opens},
     plot,
 };
@@ -24,13 +33,21 @@ use crate::{
 /// With people per day rounds close by time, which is what is deployed. Without, or with a preset,
 /// they close when they are full, as in the paper: for simulations.
 ///
-/// Examples: incrowd plan --dimension 5 --users-per-day 20000 --days 30 --central-epsilon 1
+/// Examples: incrowd plan --features map.toml --users-per-day 20000 --days 30 --central-epsilon 1
 /// --task-file task.toml; incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1
 #[derive(Args)]
 pub struct Arguments {
-    /// Number of features (d), 1 to 1000.
-    #[arg(long, allow_negative_numbers = true)]
-    dimension: u32,
+    /// Features of an action (d), 1 to 1000.
+    #[arg(long, required_unless_present = "features", allow_negative_numbers = true)]
+    dimension: Option<u32>,
+    #[command(flatten)]
+    layout: LayoutArguments,
+    #[command(flatten)]
+    features: FeatureArguments,
+    /// What `incrowd fit` wrote: the bandit starts from it, and serves a model before the first
+    /// report.
+    #[arg(long, value_name = "JSON")]
+    prior: Option<PathBuf>,
     /// Reports in all (T).
     #[arg(long, allow_negative_numbers = true)]
     horizon: Option<u64>,
@@ -86,6 +103,20 @@ pub struct Arguments {
     /// Seconds from the moment a report is due until it arrives, at most; 10 if not given.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     upload_seconds: Option<f64>,
+    /// People after whom half of what they like has changed: the bandit then forgets, and batches
+    /// are equal.
+    #[arg(long, value_name = "PEOPLE", allow_negative_numbers = true)]
+    half_life: Option<f64>,
+    /// Exit with 3 if the plan is predicted to lose more than 60 % of what uniform choices lose.
+    #[arg(long)]
+    strict: bool,
+    /// Actions to choose from, for the prediction; 10, or as many as there are slots, if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    actions: Option<u32>,
+    /// How far the mean reward of an action is from the usual one at most, for the prediction; 0.5
+    /// if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    gap: Option<f64>,
     /// Rounds a report may be late, where batches close by count; 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     grace: Option<u32>,
@@ -110,7 +141,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let plan = plan(&request(arguments, moment::now()).check()?)?;
+    let map = arguments.features.read()?;
+    let prior = arguments.prior.as_deref().map(read_prior).transpose()?;
+    let mut plan = plan(&request(arguments, map.as_ref(), moment::now()).check()?)?;
+    complete(&mut plan, map.as_ref(), prior)?;
     if let Some(late) = plan.timetable.as_ref().filter(|table| table.opens < moment::now()) {
         eprintln!("round 1 opens in the past: {}", moment::words(late.opens));
     }
@@ -119,17 +153,52 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         fs::write(path, file).map_err(|error| format!("{}: {error}", path.display()))?;
         eprintln!("wrote {}", path.display());
     }
+    map.as_ref().map(Planned::write).transpose()?;
     if let Some(path) = &arguments.plot {
         eprintln!("wrote {}", plot::draw(path, &plan)?.display());
     }
     match arguments.output {
-        Output::Json => out!("{:#}", as_json(&plan)),
-        Output::Text => out!("{}", as_text(&plan).trim_end()),
+        Output::Json => out!("{:#}", as_json(&plan, map.as_ref())),
+        Output::Text => out!("{}", as_text(&plan, map.as_ref()).trim_end()),
+    }
+    if plan.warning().is_some() && arguments.strict {
+        return Ok(ExitCode::from(3));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(arguments: &Arguments, now: u64) -> PlanRequest {
+fn read_prior(path: &Path) -> Result<Prior, Box<dyn Error>> {
+    let wrong = |error: &dyn Error| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    Ok(serde_json::from_str(&text).map_err(|error| wrong(&error))?)
+}
+
+/// Adds the actions of the map and the prior, and what is to be said about them.
+fn complete(
+    plan: &mut Plan,
+    map: Option<&Planned>,
+    prior: Option<Prior>,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(planned) = map {
+        let actions = planned.map.config().actions.clone();
+        plan.task = plan.task.clone().with_actions(actions)?;
+        plan.notes.splice(0..0, planned.notes());
+    }
+    if let Some(prior) = prior {
+        plan.notes.push(format!(
+            "the prior counts for {} people; the predicted regret is that of a start without it, and the people it was made from are not protected by anything",
+            prior.people()
+        ));
+        plan.task = plan.task.clone().with_prior(prior)?;
+    }
+    Ok(())
+}
+
+fn request(arguments: &Arguments, map: Option<&Planned>, now: u64) -> PlanRequest {
+    let (dimension, layout) = match map {
+        Some(Planned { map, .. }) => (map.dimension() as u32, map.layout()),
+        None => (arguments.dimension.unwrap_or_default(), arguments.layout.layout()),
+    };
     let timed = arguments.users_per_day.is_some()
         && arguments.preset.is_none()
         && arguments.closes != Some(ClosingRule::Count);
@@ -140,7 +209,8 @@ fn request(arguments: &Arguments, now: u64) -> PlanRequest {
         peak: arguments.peak,
         busiest_day: arguments.busiest_day,
         upload_seconds: arguments.upload_seconds,
-        dimension: arguments.dimension,
+        dimension,
+        layout,
         horizon: arguments.horizon,
         users_per_day: arguments.users_per_day,
         days: arguments.days,
@@ -157,15 +227,20 @@ fn request(arguments: &Arguments, now: u64) -> PlanRequest {
         reward_window_hours: arguments.reward_window_hours,
         shape: arguments.batches,
         preset: arguments.preset,
+        half_life: arguments.half_life,
+        actions: arguments.actions,
+        gap: arguments.gap,
     }
 }
 
-fn as_json(plan: &Plan) -> Value {
+fn as_json(plan: &Plan, map: Option<&Planned>) -> Value {
     let most = plan.most_telling().stage;
     let certificate = &plan.certificate;
     let fill = |pick: fn((f64, f64)) -> f64| plan.fill_days.map(pick);
     json!({
         "dimension": plan.task.mechanism().dimension(),
+        "features": map.map(Planned::as_json),
+        "prior_people": plan.task.prior().map(Prior::people),
         "horizon": plan.request.horizon(),
         "law": most.law,
         "schedule": certificate.rounds(),
@@ -181,8 +256,11 @@ fn as_json(plan: &Plan) -> Value {
         "smallest_batch_fill_days": fill(|days| days.0),
         "largest_batch_fill_days": fill(|days| days.1),
         "lost_share": plan.lost_share,
-        "predicted_regret": plan.predicted_regret,
-        "random_regret": plan.random_regret,
+        "predicted_regret": plan.prediction.regret,
+        "random_regret": plan.prediction.random_regret,
+        "discount": plan.task.learner().config().discount,
+        "learning": plan.learning(),
+        "advice": plan.advice.iter().map(|advice| json!({ "change": advice.change, "share": advice.share })).collect::<Vec<_>>(),
         "alternatives": plan.alternatives,
         "paper": plan.paper,
         "notes": plan.notes,
@@ -190,7 +268,7 @@ fn as_json(plan: &Plan) -> Value {
     })
 }
 
-fn as_text(plan: &Plan) -> String {
+fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
     let (people, features) = (plan.request.horizon(), plan.task.mechanism().dimension());
     let mut lines = match &plan.timetable {
         None => vec![format!("Plan for {people} people, {features} features")],
@@ -202,10 +280,24 @@ fn as_text(plan: &Plan) -> String {
             ]
         }
     };
+    lines.extend(map.iter().flat_map(|map| map.lines()));
+    if let Some(prior) = plan.task.prior() {
+        lines.push(format!("Prior     counts for {} people", prior.people()));
+    }
     lines.push(String::new());
     lines.extend(schedule(plan));
     lines.push(String::new());
     lines.extend(costs(plan));
+    lines.push(format!("will it learn           {}", plan.learning()));
+    if !plan.advice.is_empty() {
+        lines.extend([
+            String::new(),
+            "What would help most (predicted share of uniform choices)".into(),
+        ]);
+        let line =
+            |advice: &Advice| format!("  {:>4.0} %  {}", 100.0 * advice.share, advice.change);
+        lines.extend(plan.advice.iter().map(line));
+    }
     if let Some(paper) = &plan.paper {
         lines.extend(paper_lines(paper));
     }
@@ -287,14 +379,14 @@ fn timetable(table: &Timetable) -> Vec<String> {
 }
 
 fn costs(plan: &Plan) -> Vec<String> {
-    let share = 100.0 * plan.predicted_regret / plan.random_regret;
+    let share = 100.0 * plan.prediction.regret / plan.prediction.random_regret;
     let mut lines = vec![
         format!("bytes in a report       {:>10}", plan.report_bytes),
         format!(
-            "predicted regret        {:>10.0}  ({share:.1}% of random choices; a rank, not a promise)",
-            plan.predicted_regret
+            "predicted regret        {:>10.0}  ({share:.1}% of uniform choices; a prediction, no promise)",
+            plan.prediction.regret
         ),
-        format!("  random choices        {:>10.0}", plan.random_regret),
+        format!("  uniform choices       {:>10.0}", plan.prediction.random_regret),
     ];
     if let Some((smallest, largest)) = plan.fill_days {
         lines

@@ -21,7 +21,7 @@ use incrowd_privacy::{
     central::{Setting, bounds, certify, honest_others},
     local,
 };
-use incrowd_protocol::{BatchSize, Bits, HonestFraction, Participations};
+use incrowd_protocol::{BatchSize, Bits, Dimension, HonestFraction, Participations};
 
 const LOCAL: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
 /// Batch sizes per factor of ten.
@@ -54,14 +54,15 @@ fn curves(plan: &Plan, epsilon: f64) -> Result<Curves, PrivacyError> {
     let mechanism = plan.task.mechanism();
     let (delta, k, h) =
         (mechanism.central_delta(), mechanism.participations(), mechanism.honest_fraction());
-    let (dimension, bits) = (mechanism.dimension_unit(), Bits::ONE);
-    let keep = local::largest_keep(dimension, bits, epsilon)?;
+    let (blocks, bits) = (mechanism.blocks(), Bits::ONE);
+    let dimension = Dimension::new(blocks.parameters() as u32)?;
+    let keep = local::largest_keep(blocks, bits, epsilon)?;
     let randomizer = Randomizer::proposition_1(dimension, bits, epsilon)?;
     let mut lines = Curves::default();
     for i in 2 * PER_DECADE..=6 * PER_DECADE {
         let size = 10f64.powf(f64::from(i) / f64::from(PER_DECADE)).round() as u64;
         let of = BatchSize::new(size)?;
-        let all = Setting::new(dimension, bits, keep, of, delta);
+        let all = Setting::new(blocks, bits, keep, of, delta);
         let setting = Setting { others: honest_others(of, h), participations: k, ..all };
         let proved = bounds(&setting)?;
         let bound = |name| proved.iter().find(|found| found.bound == name).map(|b| b.epsilon);

@@ -3,11 +3,11 @@
 
 use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Duration};
 
-use incrowd_device::Device;
+use incrowd_device::{Arm, Device};
 use incrowd_envelope::seal;
 use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ShufflerConfig};
 use incrowd_protocol::{
-    Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window, push_report,
+    Blocks, Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window, push_report,
 };
 use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
 use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
@@ -157,13 +157,13 @@ impl Served {
         moment::now() + length / 4 >= self.window.closes
     }
 
-    fn answer(&mut self, context: &[f64], reward: f64) -> Result<(), Box<dyn Error>> {
+    fn answer(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), Box<dyn Error>> {
         if self.people == self.most || self.ends() {
             self.upload()?;
             self.next_round()?;
         }
         let number = self.round;
-        let report = Device::new(self.config.clone())?.report(number, context, reward)?.report;
+        let report = Device::new(self.config.clone())?.report(number, arm, reward)?.report;
         let bytes = report.encode(self.task.mechanism())?;
         let sealed = seal(&self.task.id(), &self.sealing_key, number, report.id(), &bytes)?;
         push_report(&mut self.body, &sealed);
@@ -177,8 +177,8 @@ impl Served {
 }
 
 impl Algorithm for Served {
-    fn dimension(&self) -> Option<usize> {
-        Some(self.task.mechanism().dimension())
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.task.mechanism().blocks())
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
@@ -186,8 +186,8 @@ impl Algorithm for Served {
         Ok(Choice::Arm(self.chooser.choose(self.model.as_ref(), arms)?))
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        self.answer(context, reward).map_err(|error| SimulationError::Service(error.to_string()))
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        self.answer(arm, reward).map_err(|error| SimulationError::Service(error.to_string()))
     }
 
     fn progress(&self) -> Progress {

@@ -175,8 +175,7 @@ fn new(plan: &Path, keys: VerificationKeys, plain_reports: bool) -> Result<(), B
     let text = fs::read_to_string(plan).map_err(|error| format!("{}: {error}", plan.display()))?;
     let config: TaskConfig = toml::from_str(&text)?;
     let policy = PolicyConfig { plain_reports, ..(*config.policy()).into() }.check()?;
-    let config = TaskConfig::new(config.mechanism().clone(), *config.learner(), policy)?;
-    let task = Task::new(config, keys);
+    let task = Task::new(config.with_policy(policy)?, keys);
     out!("{}", moment::annotated(&toml::to_string(&task)?, task.mechanism()).trim_end());
     eprintln!("task {}", task.id());
     Ok(())

@@ -1,18 +1,27 @@
-//! A reader that learns which article people like, without anyone learning who likes what:
-//! `reader URL TASK_ID`, the token in `INCROWD_TOKEN`, the reward (0 to 1) on standard input.
+//! A reader that learns which topic suits whom at which hour, without anyone learning who reads
+//! what: `reader URL TASK_ID hour=7 age=34 ...` prints a topic. The token is in `INCROWD_TOKEN`,
+//! the reward (0 to 1) comes on standard input.
 
 use std::{env, error::Error, io, time::Duration};
 
 use incrowd_client::{FeatureMap, Fields, Value, blocking::Client};
 
-const FEATURES: &str = r#"{"context_bound": 1.0, "bias": true,
-    "context": [{"name": "hour", "kind": "number", "min": 0, "max": 24}],
-    "action": [{"name": "topic", "kind": "category", "values": ["news", "sport", "science"]}]}"#;
+/// What is known about the person, and the topics. `docs/tutorial.md` plans a task for it.
+const FEATURES: &str = include_str!("reader.toml");
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let [url, task] = [1, 2].map(|n| env::args().nth(n).ok_or("usage: reader URL TASK_ID"));
-    let map: FeatureMap = serde_json::from_str(FEATURES)?;
-    let client = Client::builder(&url?, task?.parse()?)
+    let usage = "usage: reader URL TASK_ID [FIELD=NUMBER ...]";
+    let mut arguments = env::args().skip(1);
+    let (url, task) = arguments.next().zip(arguments.next()).ok_or(usage)?;
+    let mut context = Fields::new();
+    for argument in arguments {
+        let (field, number) = argument.split_once('=').ok_or(usage)?;
+        context.insert(field.to_owned(), Value::Number(number.parse()?));
+    }
+
+    let map: FeatureMap = toml::from_str(FEATURES)?;
+    let topics = map.config().actions.clone();
+    let client = Client::builder(&url, task.parse()?)
         .token(env::var("INCROWD_TOKEN")?)
         .state_file("reader.json")
         .features(map)
@@ -21,10 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .connect_blocking()?;
     client.refresh()?;
 
-    let topics = ["news", "sport", "science"];
-    let field = |name: &str, value| Fields::from([(name.to_owned(), value)]);
-    let articles = topics.map(|topic| field("topic", Value::Text(topic.to_owned())));
-    let decision = client.rank(&field("hour", Value::Number(20.0)), &articles)?;
+    let decision = client.rank(&context, &topics)?;
     println!("{}", topics[decision.action()]);
 
     let mut answer = String::new();

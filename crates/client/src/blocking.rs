@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use incrowd_device::Fields;
+use incrowd_device::{Arm, Fields};
 use incrowd_protocol::TaskId;
 use tokio::runtime::{self, Runtime};
 
-use crate::{Builder, ClientError, Decision, Status};
+use crate::{Action, Builder, ClientError, Decision, Status};
 
 /// A [`Client`](crate::Client) with a runtime of its own: one thread for its requests and clocks.
 ///
@@ -40,12 +40,29 @@ impl Client {
     }
 
     /// See [`crate::Client::rank`].
-    pub fn rank(&self, context: &Fields, actions: &[Fields]) -> Result<Decision, ClientError> {
+    pub fn rank<'a, A: Into<Action<'a>>>(
+        &self,
+        context: &Fields,
+        actions: impl IntoIterator<Item = A>,
+    ) -> Result<Decision, ClientError> {
         self.client.rank(context, actions)
     }
 
+    /// See [`crate::Client::rank_or`].
+    pub fn rank_or<'a, A: Into<Action<'a>>>(
+        &self,
+        context: &Fields,
+        actions: impl IntoIterator<Item = A>,
+        incumbent: impl Into<Option<usize>>,
+    ) -> Result<Decision, ClientError> {
+        self.client.rank_or(context, actions, incumbent)
+    }
+
     /// See [`crate::Client::rank_features`].
-    pub fn rank_features<X: AsRef<[f64]>>(&self, actions: &[X]) -> Result<Decision, ClientError> {
+    pub fn rank_features<'a, A: Into<Arm<'a>>>(
+        &self,
+        actions: impl IntoIterator<Item = A>,
+    ) -> Result<Decision, ClientError> {
         self.client.rank_features(actions)
     }
 

@@ -163,7 +163,8 @@ impl Builder {
         self
     }
 
-    /// Share of the decisions whose action is drawn uniformly, to measure against.
+    /// Share of the decisions whose action is the incumbent's, or drawn uniformly if there is none,
+    /// to measure against.
     pub fn hold_out(mut self, share: f64) -> Self {
         self.settings.hold_out = share;
         self

@@ -4,15 +4,18 @@ use std::{
     time::Duration,
 };
 
-use incrowd_device::{Fields, InputProblem};
-use incrowd_protocol::TaskId;
+use incrowd_device::{Arm, Fields, InputProblem};
+use incrowd_protocol::{Model, TaskId};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    Builder, ClientError, Decision, Phase, Problem, Status, chance,
+    Action, Builder, ClientError, Decision, Phase, Problem, Status, chance,
     core::{Core, Progress, lock},
     reporter::Pending,
 };
+
+/// An arm whose action has no slot. Its report says nothing.
+const NO_SLOT: u32 = u32::MAX;
 
 /// One person's device in one task. Clones are the same device.
 ///
@@ -53,73 +56,130 @@ impl Client {
         Builder::new(url, task)
     }
 
-    /// Chooses one of `actions` in a context, through the [feature map](Builder::features).
+    /// Chooses one of `actions` in a context, through the [feature map](Builder::features): names
+    /// where actions have weights of their own, fields where features describe person and action
+    /// together, or both ([`Action`]). Before there is a model it is the
+    /// [default action](Builder::default_action).
     ///
     /// # Privacy
-    /// No network: the fields do not leave the device. At most one randomized report of one
+    /// No network: names and fields do not leave the device. At most one randomized report of one
     /// decision does, later.
-    pub fn rank(&self, context: &Fields, actions: &[Fields]) -> Result<Decision, ClientError> {
+    pub fn rank<'a, A: Into<Action<'a>>>(
+        &self,
+        context: &Fields,
+        actions: impl IntoIterator<Item = A>,
+    ) -> Result<Decision, ClientError> {
+        self.rank_or(context, actions, self.core.settings.default_action)
+    }
+
+    /// The same with an incumbent: the index of the action that the application would take by
+    /// itself. It is taken until there is a model, and by those who are held out.
+    ///
+    /// # Privacy
+    /// As [`Client::rank`].
+    pub fn rank_or<'a, A: Into<Action<'a>>>(
+        &self,
+        context: &Fields,
+        actions: impl IntoIterator<Item = A>,
+        incumbent: impl Into<Option<usize>>,
+    ) -> Result<Decision, ClientError> {
         let map = self.core.settings.features.as_ref().ok_or(ClientError::NoFeatureMap)?;
-        let (features, problems) = map.features_of_all(context, actions);
-        let mut decision = self.rank_features(&features)?;
+        let actions: Vec<Action<'_>> = actions.into_iter().map(Into::into).collect();
+        let fields = actions.iter().map(|action| action.fields);
+        let (features, problems) = map.features_of_all(context, fields);
+        let (slots, unknown) = self.slots(&actions);
+        let arms = slots.iter().zip(&features).map(|(&slot, features)| Arm { slot, features });
+        let mut decision = self.decide(&arms.collect::<Vec<_>>(), incumbent.into())?;
+        decision.problems.extend(unknown.into_iter().map(Problem::UnknownAction));
         if !problems.is_empty() {
             decision.problems.push(Problem::Fields(problems));
         }
         Ok(decision)
     }
 
-    /// Chooses one of the actions with these features.
+    /// The slot of each action, by the model or else by the task, and the names that have none.
+    fn slots(&self, actions: &[Action<'_>]) -> (Vec<u32>, Vec<String>) {
+        if self.core.task.mechanism().blocks().slots() == 0 {
+            return (vec![0; actions.len()], Vec::new());
+        }
+        let model = lock(&self.core.live).model.clone();
+        let names: Vec<Option<String>> = match &model {
+            Some(model) => model.slots().iter().map(|slot| slot.action.clone()).collect(),
+            None => self.core.task.config().actions(),
+        };
+        let mut unknown = Vec::new();
+        let slot = |action: &Action<'_>| {
+            let found = names.iter().position(|name| name.as_deref() == Some(action.name));
+            if found.is_none() {
+                unknown.push(action.name.to_owned());
+            }
+            found.map_or(NO_SLOT, |slot| slot as u32)
+        };
+        (actions.iter().map(slot).collect(), unknown)
+    }
+
+    /// Chooses one of the actions with these features, or [arms](Arm) where the task has slots.
     ///
     /// # Privacy
     /// As [`Client::rank`]. Features that are not as they should be give
     /// [problems](Decision::problems), never silence.
-    pub fn rank_features<X: AsRef<[f64]>>(&self, actions: &[X]) -> Result<Decision, ClientError> {
-        if actions.is_empty() {
+    pub fn rank_features<'a, A: Into<Arm<'a>>>(
+        &self,
+        actions: impl IntoIterator<Item = A>,
+    ) -> Result<Decision, ClientError> {
+        let arms: Vec<Arm<'_>> = actions.into_iter().map(Into::into).collect();
+        self.decide(&arms, self.core.settings.default_action)
+    }
+
+    fn decide(&self, arms: &[Arm<'_>], incumbent: Option<usize>) -> Result<Decision, ClientError> {
+        if arms.is_empty() {
             return Err(ClientError::NoActions);
         }
         let settings = &self.core.settings;
         let held_out = chance::unit()? < settings.hold_out;
         let mut problems = Vec::new();
-        let action = if held_out {
-            chance::index(actions.len())?
-        } else {
-            self.choose(actions, &mut problems)?
-        };
-        let x = actions[action].as_ref();
-        problems.extend(InputProblem::of(x, self.core.task.mechanism()).map(Problem::Input));
+        let model = lock(&self.core.live).model.clone();
+        let model = model.filter(|model| !held_out && !model.is_blank());
+        let action = self.choose(model.as_deref(), arms, incumbent, &mut problems)?;
+        let Arm { slot, features } = arms[action];
+        let mechanism = self.core.task.mechanism();
+        problems.extend(InputProblem::of(features, mechanism).map(Problem::Input));
 
         // Drawn before there is a reward.
         let jitter = settings.jitter.mul_f64(chance::unit()?);
         let _context = self.runtime.enter();
         let deadline = Instant::now() + settings.reward_window;
         let reward = Arc::default();
-        self.submit(Pending { x: x.to_vec(), due: deadline + jitter, reward: Arc::clone(&reward) });
+        let due = deadline + jitter;
+        self.submit(Pending { slot, x: features.to_vec(), due, reward: Arc::clone(&reward) });
         Ok(Decision { action, held_out, problems, deadline, reward })
     }
 
     /// The best action under the model; without a model, or if it cannot score the actions, the
-    /// default one.
-    fn choose<X: AsRef<[f64]>>(
+    /// incumbent. Actions that have no slot are left out.
+    fn choose(
         &self,
-        actions: &[X],
+        model: Option<&Model>,
+        arms: &[Arm<'_>],
+        incumbent: Option<usize>,
         problems: &mut Vec<Problem>,
     ) -> Result<usize, ClientError> {
-        let model = lock(&self.core.live).model.clone();
-        if let Some(model) = model {
-            let arms = actions.iter().map(AsRef::as_ref);
-            match lock(&self.core.device).choose(Some(&model), arms) {
-                Ok(action) => return Ok(action),
+        let known: Vec<usize> = (0..arms.len()).filter(|&arm| arms[arm].slot != NO_SLOT).collect();
+        if let Some(model) = model.filter(|_| !known.is_empty()) {
+            let scored = known.iter().map(|&arm| arms[arm]);
+            match lock(&self.core.device).choose(Some(model), scored) {
+                Ok(index) => return Ok(known[index]),
                 Err(error) => problems.push(Problem::Choice(error)),
             }
         }
-        match self.core.settings.default_action {
-            Some(default) if default < actions.len() => return Ok(default),
+        match incumbent {
+            Some(default) if default < arms.len() => return Ok(default),
             Some(default) => {
-                problems.push(Problem::DefaultAction { default, actions: actions.len() });
+                problems.push(Problem::DefaultAction { default, actions: arms.len() });
             }
             None => {}
         }
-        chance::index(actions.len())
+        chance::index(arms.len())
     }
 
     /// Makes a decision the one that is reported, if the next one is.

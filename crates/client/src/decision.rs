@@ -23,6 +23,9 @@ pub enum Problem {
     /// The actions could not be scored: the default action was taken.
     #[error("the default action was taken: {0}")]
     Choice(DeviceError),
+    /// An action that no slot of the model stands for: it was left out.
+    #[error("the model has no slot for the action {0:?}: it was left out")]
+    UnknownAction(String),
     /// There are fewer actions than the default action needs: any one was taken.
     #[error("the default action is {default}, but there are {actions} actions: one was drawn")]
     DefaultAction {
@@ -55,7 +58,7 @@ impl Decision {
         self.action
     }
 
-    /// Whether the action was drawn uniformly, as part of the hold-out share.
+    /// Whether the action is the incumbent's (any, if there is none), as part of the hold-out share.
     pub fn held_out(&self) -> bool {
         self.held_out
     }

@@ -14,6 +14,7 @@
 //! contexts or rewards. The limits of one report per batch and k in all hold across restarts only
 //! with a [state file](Builder::state_file).
 
+mod action;
 pub mod blocking;
 mod builder;
 mod chance;
@@ -28,11 +29,14 @@ mod state;
 mod status;
 mod uploads;
 
+pub use action::Action;
 pub use builder::{Builder, Limits};
 pub use client::Client;
 pub use decision::{Decision, Problem};
 pub use error::ClientError;
-pub use incrowd_device::{FeatureMap, FeatureMapConfig, FieldProblem, Fields, InputProblem, Value};
+pub use incrowd_device::{
+    Arm, FeatureMap, FeatureMapConfig, FieldProblem, Fields, InputProblem, Value,
+};
 pub use incrowd_protocol::TaskId;
 pub use incrowd_transport as transport;
 pub use status::{Phase, Status};

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use incrowd_device::Arm;
 use incrowd_protocol::{OpenRound, TaskNotice};
 use tokio::{
     sync::mpsc,
@@ -27,6 +28,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// `due` is drawn when the decision is made and never changes, so that the time of sending has the
 /// same law for every reward.
 pub(crate) struct Pending {
+    pub(crate) slot: u32,
     pub(crate) x: Vec<f64>,
     pub(crate) due: Instant,
     /// The last reward that was given within the window.
@@ -156,7 +158,8 @@ async fn make(core: &Core, round: u32, pending: &Pending) -> Result<Upload, Clie
     let (report, participation) = {
         let mut device = lock(&core.device);
         // What was wrong with the input, the application has already learnt from the decision.
-        let answer = device.report(round, &pending.x, reward)?;
+        let arm = Arm { slot: pending.slot, features: &pending.x };
+        let answer = device.report(round, arm, reward)?;
         (answer.report, device.participation())
     };
     let bytes = report.encode(core.task.mechanism())?;

@@ -2,9 +2,9 @@ use incrowd_protocol::{BitsLaw, Mechanism};
 use rand_core::Rng;
 
 use crate::{
-    InputProblem, clip,
+    Arm, InputProblem,
     coins::{self, Coins},
-    values::fill_values,
+    values::Values,
 };
 
 /// Context and reward to the counts of one report of bits. It keeps its buffers, so that a report
@@ -15,10 +15,8 @@ use crate::{
 /// their values; see `docs/privacy-proofs.md`. Fresh randomness is used at every call: sending two
 /// results for one person's data costs privacy twice.
 pub struct BitsRandomizer {
-    context_bound: f64,
     coins: Option<(BitsLaw, Coins)>,
-    unit: Vec<f64>,
-    values: Vec<f64>,
+    values: Values,
     /// Of all coins, unless they are tossed in runs.
     thresholds: Vec<u32>,
     /// Of the one coin of each coordinate that [`BitsRandomizer::split`] tosses.
@@ -33,10 +31,8 @@ impl BitsRandomizer {
     /// A randomizer for this mechanism.
     pub fn new(mechanism: &Mechanism) -> Self {
         Self {
-            context_bound: mechanism.context_bound(),
             coins: None,
-            unit: vec![0.0; mechanism.dimension() + 1],
-            values: vec![0.0; mechanism.coordinates() + 1],
+            values: Values::new(mechanism),
             thresholds: Vec::new(),
             #[cfg(feature = "simulation")]
             between: Vec::new(),
@@ -45,20 +41,20 @@ impl BitsRandomizer {
         }
     }
 
-    /// Randomized counts for `context` and `reward`, brought into their range first, and what was
+    /// Randomized counts for an arm and its reward, brought into their range first, and what was
     /// wrong with them.
-    pub fn randomize<R: Rng + ?Sized>(
+    pub fn randomize<'a, R: Rng + ?Sized>(
         &mut self,
         law: BitsLaw,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
         rng: &mut R,
     ) -> (&[u16], Option<InputProblem>) {
-        let problem = self.encode(context, reward);
+        let problem = self.values.set(arm.into(), reward);
         let coins = self.prepare(law);
         let number = self.counts.len() * coins.bits as usize;
         rng.fill_bytes(&mut self.tossed[..number]);
-        let values = &self.values[..self.counts.len()];
+        let values = self.values.all();
         if coins.in_runs() {
             let bytes = self.tossed.chunks_exact(coins.bits as usize);
             for ((count, runs), bytes) in self.counts.iter_mut().zip(coins.runs(values)).zip(bytes)
@@ -78,21 +74,21 @@ impl BitsRandomizer {
     /// the first of [`BitsRandomizer::ends`], the rest have the second. For the simulator, which
     /// tosses those of a whole batch together.
     #[cfg(feature = "simulation")]
-    pub fn split<R: Rng + ?Sized>(
+    pub fn split<'a, R: Rng + ?Sized>(
         &mut self,
         law: BitsLaw,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
         ones: &mut [u64],
         rng: &mut R,
     ) -> (&[u16], Option<InputProblem>) {
-        let problem = self.encode(context, reward);
+        let problem = self.values.set(arm.into(), reward);
         let coins = self.prepare(law);
         let number = self.counts.len();
         if self.between.is_empty() {
             self.between = coins::room_for(number);
         }
-        let values = &self.values[..number];
+        let values = self.values.all();
         for ((ones, threshold), &value) in ones.iter_mut().zip(&mut self.between).zip(values) {
             let (before, between) = coins.split(value);
             *ones += u64::from(before);
@@ -116,15 +112,15 @@ impl BitsRandomizer {
     /// Thresholds of all coins: P(coin = 1) = threshold / 2^32, coordinate after coordinate. For
     /// tests of the law.
     #[cfg(feature = "simulation")]
-    pub fn thresholds(
+    pub fn thresholds<'a>(
         &mut self,
         law: BitsLaw,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
     ) -> (Vec<u32>, Option<InputProblem>) {
-        let problem = self.encode(context, reward);
+        let problem = self.values.set(arm.into(), reward);
         let coins = self.prepare(law);
-        let values = &self.values[..self.counts.len()];
+        let values = self.values.all();
         let mut thresholds = vec![0; values.len() * coins.bits as usize];
         if coins.in_runs() {
             let runs = coins.runs(values).flatten();
@@ -148,15 +144,6 @@ impl BitsRandomizer {
                 coins
             }
         }
-    }
-
-    /// Sets the values v of a context and a reward.
-    fn encode(&mut self, context: &[f64], reward: f64) -> Option<InputProblem> {
-        let d = self.unit.len() - 1;
-        let unit = &mut self.unit[..d];
-        let (reward, problem) = clip::bound(context, reward, self.context_bound, unit);
-        fill_values(&self.unit, reward, &mut self.values);
-        problem
     }
 }
 

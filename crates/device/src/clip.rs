@@ -20,6 +20,9 @@ pub enum InputProblem {
     /// The report is pure noise.
     #[error("context and reward must be finite numbers; an empty report was sent")]
     NotFinite,
+    /// The report is pure noise.
+    #[error("the slot must be below {0}; an empty report was sent")]
+    Slot(usize),
     /// The context was scaled onto the ball.
     #[error("the norm of the context is above the bound; it was scaled down")]
     Norm,

@@ -1,12 +1,12 @@
 //! One report as a word of a random codebook. `docs/privacy-proofs.md`, section 10.
 
-use incrowd_protocol::{CodebookLaw, Mechanism, Payload, Words};
+use incrowd_protocol::{Blocks, CodebookLaw, Mechanism, Payload, Words};
 use libm::sqrt;
 use rand_core::Rng;
 
-use crate::{InputProblem, clip, normal::Normal, values::fill_values};
+use crate::{Arm, InputProblem, normal::Normal, values::Values};
 
-/// Context and reward to one word out of a codebook. It keeps its buffers, so that a report
+/// Arm and reward to one word out of a codebook. It keeps its buffers, so that a report
 /// allocates nothing.
 ///
 /// # Privacy
@@ -15,9 +15,8 @@ use crate::{InputProblem, clip, normal::Normal, values::fill_values};
 /// among the others otherwise: no float decides a coin, and the local epsilon does not depend on
 /// how words are ranked.
 pub struct CodebookRandomizer {
-    context_bound: f64,
-    unit: Vec<f64>,
-    values: Vec<f64>,
+    blocks: Blocks,
+    values: Values,
     /// z+: the statistic, and what makes it a unit vector.
     statistic: Vec<f64>,
     /// What each of its entries is scaled with.
@@ -34,9 +33,8 @@ impl CodebookRandomizer {
     pub fn new(mechanism: &Mechanism) -> Self {
         let coordinates = mechanism.coordinates();
         Self {
-            context_bound: mechanism.context_bound(),
-            unit: vec![0.0; mechanism.dimension() + 1],
-            values: vec![0.0; coordinates + 1],
+            blocks: mechanism.blocks(),
+            values: Values::new(mechanism),
             statistic: vec![0.0; coordinates + 1],
             scales: None,
             entries: Vec::new(),
@@ -45,18 +43,18 @@ impl CodebookRandomizer {
         }
     }
 
-    /// The word for `context` and `reward`, brought into their range first, and what was wrong with
+    /// The word for an arm and its reward, brought into their range first, and what was wrong with
     /// them.
-    pub fn randomize<R: Rng + ?Sized>(
+    pub fn randomize<'a, R: Rng + ?Sized>(
         &mut self,
         law: CodebookLaw,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
         rng: &mut R,
     ) -> (Payload, Option<InputProblem>) {
         let mut seed = [0; 16];
         rng.fill_bytes(&mut seed);
-        let problem = self.encode(law, context, reward);
+        let problem = self.encode(law, arm.into(), reward);
         self.rank(law, &seed);
         let CodebookLaw { words, chosen, outside, .. } = law;
         let is_outside = below(outside.denominator(), rng) < outside.numerator();
@@ -70,32 +68,30 @@ impl CodebookRandomizer {
         (Payload::Word { seed, index: from[place as usize].1 }, problem)
     }
 
-    /// The statistic z+ of a context and a reward. For tests and the simulator.
+    /// The statistic z+ of an arm and a reward. For tests and the simulator.
     #[cfg(feature = "simulation")]
-    pub fn statistic(
+    pub fn statistic<'a>(
         &mut self,
         law: CodebookLaw,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
     ) -> (&[f64], Option<InputProblem>) {
-        let problem = self.encode(law, context, reward);
+        let problem = self.encode(law, arm.into(), reward);
         (&self.statistic, problem)
     }
 
     /// Sets z+ = (sqrt(w) r u, sqrt(1-w) svec(u u'), sqrt(1 - |z|^2)), svec with its off-diagonal
     /// entries times sqrt(2): |z|^2 = w r^2 |u|^2 + (1-w) |u|^4 <= 1.
-    fn encode(&mut self, law: CodebookLaw, context: &[f64], reward: f64) -> Option<InputProblem> {
-        let d = self.unit.len() - 1;
-        let (reward, problem) =
-            clip::bound(context, reward, self.context_bound, &mut self.unit[..d]);
-        fill_values(&self.unit, reward, &mut self.values);
+    fn encode(&mut self, law: CodebookLaw, arm: Arm<'_>, reward: f64) -> Option<InputProblem> {
+        let problem = self.values.set(arm, reward);
         if self.scales.as_ref().is_none_or(|(known, _)| *known != law) {
-            self.scales = Some((law, law.scales(d)));
+            self.scales = Some((law, law.scales(self.blocks)));
         }
         let scales = self.scales.iter().flat_map(|(_, scales)| scales);
-        let (statistic, lift) = self.statistic.split_at_mut(self.values.len() - 1);
+        let values = self.values.all();
+        let (statistic, lift) = self.statistic.split_at_mut(values.len());
         let mut square = 0.0;
-        for ((entry, value), scale) in statistic.iter_mut().zip(&self.values).zip(scales) {
+        for ((entry, value), scale) in statistic.iter_mut().zip(values).zip(scales) {
             *entry = scale * value;
             square += *entry * *entry;
         }

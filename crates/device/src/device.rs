@@ -5,7 +5,9 @@ use incrowd_protocol::{Model, Report, ReportId, TaskConfig};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::{DeviceError, InputProblem, Participation, choose::Chooser, randomizer::Randomizer};
+use crate::{
+    Arm, DeviceError, InputProblem, Participation, choose::Chooser, randomizer::Randomizer,
+};
 
 /// One person's device in one task.
 ///
@@ -57,7 +59,7 @@ impl<R: Rng> Device<R> {
 
     fn with_rng(task: Arc<TaskConfig>, participation: Participation, rng: R) -> Self {
         let randomizer = Randomizer::new(task.mechanism());
-        let chooser = Chooser::new(task.mechanism().dimension());
+        let chooser = Chooser::new(task.mechanism().blocks());
         Self { task, participation, randomizer, chooser, rng }
     }
 
@@ -75,10 +77,10 @@ impl<R: Rng> Device<R> {
     /// # Privacy
     /// Local: the arms' features do not leave the device, and the choice only does as what the
     /// person sees.
-    pub fn choose<'a>(
+    pub fn choose<'a, A: Into<Arm<'a>>>(
         &mut self,
         model: Option<&Model>,
-        arms: impl IntoIterator<Item = &'a [f64]>,
+        arms: impl IntoIterator<Item = A>,
     ) -> Result<usize, DeviceError> {
         if model.is_some_and(|model| model.mechanism() != self.task.mechanism().hash()) {
             return Err(DeviceError::WrongModel);
@@ -86,17 +88,16 @@ impl<R: Rng> Device<R> {
         self.chooser.choose(model, self.task.policy().selection(), arms, &mut self.rng)
     }
 
-    /// The report for the features of the arm that was played and its reward, for the published
-    /// `round`.
+    /// The report for the arm that was played and its reward, for the published `round`.
     ///
     /// # Privacy
     /// Invalid values never silence a device: they are brought into their range (or replaced by
     /// zero), and the application learns of it. An error is only given for reasons that do not
     /// depend on the values. The report is made once: a retry sends the same bytes.
-    pub fn report(
+    pub fn report<'a>(
         &mut self,
         round: u32,
-        context: &[f64],
+        arm: impl Into<Arm<'a>>,
         reward: f64,
     ) -> Result<Answer, DeviceError> {
         let mechanism = self.task.mechanism();
@@ -104,7 +105,7 @@ impl<R: Rng> Device<R> {
         self.participation.claim(round, mechanism)?;
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
-        let (payload, problem) = self.randomizer.randomize(law, context, reward, &mut self.rng);
+        let (payload, problem) = self.randomizer.randomize(law, arm.into(), reward, &mut self.rng);
         let report = Report::new(mechanism, round, ReportId(id), payload)?;
         Ok(Answer { report, problem })
     }

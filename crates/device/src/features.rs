@@ -6,7 +6,7 @@ use std::{
     fmt,
 };
 
-use incrowd_protocol::{Dimension, Mechanism};
+use incrowd_protocol::{Dimension, Layout, Mechanism};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -69,12 +69,54 @@ pub struct Field {
     pub kind: FieldKind,
 }
 
+/// Which weights the features of a map get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MapModel {
+    /// One weight each, for all actions: features describe context and action together.
+    #[default]
+    Shared,
+    /// One weight for each action: features describe the context.
+    PerAction,
+    /// Bias and context have one weight for each action; action fields and interactions have one
+    /// for all.
+    Hybrid,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_shared(model: &MapModel) -> bool {
+    *model == MapModel::Shared
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn one() -> f64 {
+    1.0
+}
+
 /// The unchecked form of a [`FeatureMap`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureMapConfig {
     /// Norm that no features exceed (L).
+    #[serde(default = "one")]
     pub context_bound: f64,
+    /// Which weights the features get.
+    #[serde(default, skip_serializing_if = "is_shared")]
+    pub model: MapModel,
+    /// Names of the actions that have weights of their own, in the order of their slots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<String>,
+    /// Slots for actions that come later.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spare_slots: u32,
+    /// What blocks of norm 1 are multiplied with, for L = 1, instead of what surely keeps features
+    /// within the bound; above 0 and at most 1. Features beyond the bound are shortened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
     /// Whether the first entry is constant.
     #[serde(default)]
     pub bias: bool,
@@ -111,6 +153,18 @@ pub enum FeatureMapError {
     /// Number of buckets.
     #[error("field {0:?}: buckets is {1}, must be from 1 to 1000")]
     Buckets(String, u32),
+    /// `scale` is out of range.
+    #[error("scale is {0}, must be above 0 and at most 1")]
+    Scale(f64),
+    /// A list of actions where it has no meaning, or none where it is needed.
+    #[error("actions must be {0}")]
+    Actions(&'static str),
+    /// Action fields where only the context is described, or none where some are needed.
+    #[error("a map for a {0} model must have {1}")]
+    Parts(&'static str, &'static str),
+    /// Slots out of range.
+    #[error("actions and spare_slots are {0} together, must be from 1 to 10000")]
+    Slots(usize),
     /// No feature at all, or too many.
     #[error("the map has {0} features, must have from 1 to 1000")]
     Dimension(usize),
@@ -183,6 +237,10 @@ impl FeatureMapConfig {
         if !(self.context_bound > 0.0 && self.context_bound.is_finite()) {
             return Err(FeatureMapError::ContextBound(self.context_bound));
         }
+        if let Some(scale) = self.scale.filter(|&scale| !(scale > 0.0 && scale <= 1.0)) {
+            return Err(FeatureMapError::Scale(scale));
+        }
+        self.check_model()?;
         for fields in [&self.context, &self.action] {
             let mut names = HashSet::new();
             for field in fields {
@@ -212,6 +270,38 @@ impl FeatureMapConfig {
         }
         Ok(FeatureMap { config: self, pairs, dimension })
     }
+
+    /// Whether the parts of the map are those of its model.
+    fn check_model(&self) -> Result<(), FeatureMapError> {
+        let distinct: HashSet<_> = self.actions.iter().collect();
+        if distinct.len() != self.actions.len() || distinct.contains(&String::new()) {
+            return Err(FeatureMapError::Actions("names, each once"));
+        }
+        let slots = self.actions.len() + self.spare_slots as usize;
+        let describes_actions = !self.action.is_empty() || !self.interactions.is_empty();
+        let describes_context = self.bias || !self.context.is_empty();
+        match self.model {
+            MapModel::Shared if slots > 0 => {
+                return Err(FeatureMapError::Actions(
+                    "left out of a shared model: its action fields tell actions apart",
+                ));
+            }
+            MapModel::Shared => return Ok(()),
+            MapModel::PerAction if describes_actions => {
+                let rule = "no action fields and no interactions";
+                return Err(FeatureMapError::Parts("per-action", rule));
+            }
+            MapModel::Hybrid if !(describes_actions && describes_context) => {
+                let rule = "a bias or context fields, and action fields or interactions";
+                return Err(FeatureMapError::Parts("hybrid", rule));
+            }
+            _ => {}
+        }
+        if self.actions.is_empty() {
+            return Err(FeatureMapError::Actions("given, because each has weights of its own"));
+        }
+        if slots > 10_000 { Err(FeatureMapError::Slots(slots)) } else { Ok(()) }
+    }
 }
 
 impl Field {
@@ -232,6 +322,11 @@ impl Field {
                 if valid { Ok(()) } else { Err(FeatureMapError::Buckets(name(), *buckets)) }
             }
         }
+    }
+
+    /// What is wrong with the field's value among these, if anything.
+    pub fn problem(&self, fields: &Fields) -> Option<FieldProblem> {
+        self.block(fields).1
     }
 
     fn len(&self) -> usize {
@@ -298,10 +393,63 @@ impl FeatureMap {
         self.config.context_bound
     }
 
-    /// Whether these are the features of a task with this mechanism: same dimension, and no larger
-    /// norm.
+    /// The map as it is written.
+    pub fn config(&self) -> &FeatureMapConfig {
+        &self.config
+    }
+
+    /// Which parameters a model over these features has.
+    pub fn layout(&self) -> Layout {
+        let slots = self.config.actions.len() as u32 + self.config.spare_slots;
+        match self.config.model {
+            MapModel::Shared => Layout::Shared,
+            MapModel::PerAction => Layout::PerAction { slots },
+            MapModel::Hybrid => {
+                let own = usize::from(self.config.bias)
+                    + self.config.context.iter().map(Field::len).sum::<usize>();
+                Layout::Hybrid { slots, shared: (self.dimension - own) as u32 }
+            }
+        }
+    }
+
+    /// Whether these are the features of a task with this mechanism: same dimension and layout, and
+    /// no larger norm.
     pub fn fits(&self, mechanism: &Mechanism) -> bool {
-        self.dimension == mechanism.dimension() && self.context_bound() <= mechanism.context_bound()
+        self.dimension == mechanism.dimension()
+            && self.layout() == mechanism.layout()
+            && self.context_bound() <= mechanism.context_bound()
+    }
+
+    /// Whether the map lets the best action depend on the context: through weights of each action's
+    /// own for context fields, or through interactions. Otherwise the context adds the same to every
+    /// action, and the best action is the same for everyone, unless values of action fields are of
+    /// person and action together (a distance, a score).
+    pub fn personalises(&self) -> bool {
+        let own_weights = self.config.model != MapModel::Shared && !self.config.context.is_empty();
+        own_weights || !self.pairs.is_empty()
+    }
+
+    /// What blocks of norm 1 are multiplied with, for L = 1: `scale`, or what surely keeps features
+    /// within the bound.
+    pub fn scale(&self) -> f64 {
+        self.config.scale.unwrap_or_else(|| 1.0 / (self.blocks() as f64).sqrt())
+    }
+
+    /// The same map with another `scale`, or without one.
+    pub fn with_scale(self, scale: Option<f64>) -> Result<Self, FeatureMapError> {
+        FeatureMapConfig { scale, ..self.config }.check()
+    }
+
+    /// Norm of bias, blocks and products before they are scaled: features keep within the bound
+    /// without being shortened where `scale` is at most its inverse.
+    ///
+    /// # Privacy
+    /// A scale that is chosen from norms is public, and says something about the people they are
+    /// of: take public or made-up data.
+    pub fn unscaled_norm(&self, context: &Fields, action: &Fields) -> f64 {
+        let context = Blocks::new(&self.config.context, context);
+        let action = Blocks::new(&self.config.action, action);
+        norm(&self.stack(&context, &action))
     }
 
     /// Features of an action in a context. Problems are for the application; the features are valid
@@ -320,14 +468,14 @@ impl FeatureMap {
     ///
     /// # Privacy
     /// As [`FeatureMap::features`].
-    pub fn features_of_all(
+    pub fn features_of_all<'a>(
         &self,
         context: &Fields,
-        actions: &[Fields],
+        actions: impl IntoIterator<Item = &'a Fields>,
     ) -> (Vec<Vec<f64>>, Vec<FieldProblem>) {
         let context = Blocks::new(&self.config.context, context);
         let mut of_actions: Vec<FieldProblem> = Vec::new();
-        let features = actions.iter().map(|action| {
+        let features = actions.into_iter().map(|action| {
             let action = Blocks::new(&self.config.action, action);
             let x = self.join(&context, &action);
             for problem in action.problems {
@@ -341,8 +489,8 @@ impl FeatureMap {
         (features, [context.problems, of_actions].concat())
     }
 
-    /// Bias, blocks and products, scaled onto the ball.
-    fn join(&self, context: &Blocks, action: &Blocks) -> Vec<f64> {
+    /// Bias, blocks and products.
+    fn stack(&self, context: &Blocks, action: &Blocks) -> Vec<f64> {
         let (contexts, actions) = (&context.blocks, &action.blocks);
         let mut x = Vec::with_capacity(self.dimension);
         x.extend(self.config.bias.then_some(1.0));
@@ -352,11 +500,29 @@ impl FeatureMap {
                 x.extend(actions[b].iter().map(|right| left * right));
             }
         }
-        let count =
-            usize::from(self.config.bias) + contexts.len() + actions.len() + self.pairs.len();
-        let scale = self.config.context_bound / (count as f64).sqrt();
+        x
+    }
+
+    /// Bias, blocks and products, scaled onto the ball.
+    fn join(&self, context: &Blocks, action: &Blocks) -> Vec<f64> {
+        let mut x = self.stack(context, action);
+        let bound = self.config.context_bound;
+        let scale = match self.config.scale {
+            None => bound / (self.blocks() as f64).sqrt(),
+            // Compared in units of L, whose square may be no float.
+            Some(scale) => {
+                let norm = norm(&x);
+                bound * if scale * norm > 1.0 { 1.0 / norm } else { scale }
+            }
+        };
         x.iter_mut().for_each(|entry| *entry *= scale);
         x
+    }
+
+    /// Blocks of features, each of a norm of at most 1.
+    fn blocks(&self) -> usize {
+        let FeatureMapConfig { bias, context, action, .. } = &self.config;
+        usize::from(*bias) + context.len() + action.len() + self.pairs.len()
     }
 }
 
@@ -390,6 +556,10 @@ impl From<FeatureMap> for FeatureMapConfig {
     fn from(map: FeatureMap) -> Self {
         map.config
     }
+}
+
+fn norm(x: &[f64]) -> f64 {
+    x.iter().map(|entry| entry * entry).sum::<f64>().sqrt()
 }
 
 fn text(value: &Value) -> &str {

@@ -7,6 +7,7 @@
 //! Randomness comes from the operating system. Passing a generator is possible only with the
 //! feature `simulation`, which no crate that handles people's data enables.
 
+mod arm;
 mod bits;
 mod choose;
 mod clip;
@@ -21,10 +22,12 @@ mod participation;
 mod randomizer;
 mod values;
 
+pub use arm::Arm;
 #[cfg(feature = "simulation")]
 pub use bits::BitsRandomizer;
 #[cfg(feature = "simulation")]
 pub use choose::Chooser;
+pub use choose::Score;
 pub use clip::InputProblem;
 #[cfg(feature = "simulation")]
 pub use codebook::CodebookRandomizer;
@@ -32,7 +35,7 @@ pub use device::{Answer, Device};
 pub use error::DeviceError;
 pub use features::{
     FeatureMap, FeatureMapConfig, FeatureMapError, Features, Field, FieldKind, FieldProblem,
-    Fields, Value,
+    Fields, MapModel, Value,
 };
 pub use pads::pads;
 #[cfg(feature = "simulation")]

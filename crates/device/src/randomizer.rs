@@ -1,12 +1,12 @@
 use incrowd_protocol::{Law, Mechanism, Payload};
 use rand_core::Rng;
 
-use crate::{InputProblem, bits::BitsRandomizer, codebook::CodebookRandomizer};
+use crate::{Arm, InputProblem, bits::BitsRandomizer, codebook::CodebookRandomizer};
 
-/// Context and reward to what one report says, for the rounds of one mechanism.
+/// Arm and reward to what one report says, for the rounds of one mechanism.
 ///
 /// # Privacy
-/// The payload is `epsilon_local`-differentially private for every context and reward, whatever
+/// The payload is `epsilon_local`-differentially private for every arm and reward, whatever
 /// their values; see `docs/privacy-proofs.md`. Fresh randomness is used at every call: sending two
 /// results for one person's data costs privacy twice.
 pub struct Randomizer {
@@ -25,24 +25,24 @@ impl Randomizer {
         }
     }
 
-    /// The payload for `context` and `reward`, brought into their range first, and what was wrong
+    /// The payload for an arm and its reward, brought into their range first, and what was wrong
     /// with them. The law must be one of the mechanism's.
     pub fn randomize<R: Rng + ?Sized>(
         &mut self,
         law: Law,
-        context: &[f64],
+        arm: Arm<'_>,
         reward: f64,
         rng: &mut R,
     ) -> (Payload, Option<InputProblem>) {
         match law {
             Law::Bits(law) => {
-                let (counts, problem) = self.bits.randomize(law, context, reward, rng);
+                let (counts, problem) = self.bits.randomize(law, arm, reward, rng);
                 (Payload::Counts(counts.to_vec()), problem)
             }
             Law::Codebook(law) => {
                 let codebook = self.codebook.as_mut();
                 let codebook = codebook.expect("invariant: the mechanism has a stage of words");
-                codebook.randomize(law, context, reward, rng)
+                codebook.randomize(law, arm, reward, rng)
             }
         }
     }

@@ -129,8 +129,10 @@ pub(crate) fn compare(
     tasks: &[Task],
 ) -> Result<(), StoreError> {
     for task in tasks {
-        if let Some(absorbed) = bandit.open(task)? {
-            let (round, release) = (absorbed.statistics.round(), absorbed.last);
+        if let Some(absorbed) = bandit.open(task)?
+            && let Some(release) = absorbed.last
+        {
+            let round = absorbed.statistics.round();
             Witnessed { round, release }.check(shuffler, &task.id(), "the bandit's store")?;
         }
     }

@@ -25,7 +25,7 @@ pub struct Alternative {
     pub certified: bool,
     /// As the plan's.
     pub predicted_regret: f64,
-    /// Regret of random choices over the same horizon.
+    /// Regret of uniform choices over the same horizon.
     pub random_regret: f64,
 }
 
@@ -57,11 +57,14 @@ fn describe(
     budget: &Budget,
     draft: &Draft,
 ) -> Result<Alternative, PlanError> {
-    let dimension = request.units.dimension;
+    let blocks = request.units.blocks;
     let mut epsilon_local = 0.0_f64;
     for DraftStage { law, .. } in &draft.stages {
-        epsilon_local = epsilon_local.max(law.epsilon_local(dimension)?);
+        epsilon_local = epsilon_local.max(law.epsilon_local(blocks)?);
     }
+    let PlanRequest { users_per_day, half_life, .. } = *request.config();
+    let task = search::task(request, &draft.stages, draft.discount)?;
+    let prediction = crate::predicted_regret(&task, users_per_day, request.problem(), half_life)?;
     // The smallest batch hides least; the others were given as much as they can hide.
     let first = draft.stages[0];
     let epsilon_central = match request.config().central_epsilon {
@@ -76,8 +79,8 @@ fn describe(
         epsilon_local,
         epsilon_central,
         certified: false,
-        predicted_regret: draft.regret,
-        random_regret: crate::random_regret(dimension.get() as usize) * request.horizon() as f64,
+        predicted_regret: prediction.regret,
+        random_regret: prediction.random_regret,
     })
 }
 

@@ -83,7 +83,7 @@ impl Budget {
         if let Some(&keep) = self.local_keeps.borrow().get(&bits) {
             return Ok(keep);
         }
-        let keep = local::largest_keep(self.units.dimension, Bits::new(bits)?, epsilon)?.get();
+        let keep = local::largest_keep(self.units.blocks, Bits::new(bits)?, epsilon)?.get();
         let keep = keep.min(LARGEST_KEEP);
         self.local_keeps.borrow_mut().insert(bits, keep);
         Ok(keep)
@@ -97,7 +97,7 @@ impl Budget {
             return Ok(keep);
         }
         let each = central / self.units.releases() * (1.0 - 1e-6);
-        let keep = match local::largest_keep(self.units.dimension, Bits::new(bits)?, each) {
+        let keep = match local::largest_keep(self.units.blocks, Bits::new(bits)?, each) {
             Ok(keep) => keep.get().min(LARGEST_KEEP),
             Err(PrivacyError::EpsilonLocalTooSmall { .. }) => 0.0,
             Err(error) => return Err(error),
@@ -203,10 +203,10 @@ impl Budget {
     }
 
     fn approx_bits(&self, size: u32, bits: u32, keep: f64) -> Result<f64, PrivacyError> {
-        let Units { dimension, delta, participations, honest_fraction, presence } = self.units;
+        let Units { blocks, delta, participations, honest_fraction, presence, .. } = self.units;
         let size = BatchSize::new(u64::from(size))?;
         Ok(approx_epsilon(&Setting {
-            dimension,
+            blocks,
             bits: Bits::new(bits)?,
             keep: Keep::new(keep)?,
             others: honest_others(size, honest_fraction),
@@ -248,10 +248,10 @@ impl Budget {
 
     /// A guess at how much a coin may move quantiles of its sum: mu is theta m sqrt(4.5 k).
     fn theta(&self, bits: u32) -> f64 {
-        let squares = if self.units.dimension.get() == 1 { 4.0 } else { 4.5 };
+        let squares = if self.units.blocks.parameters() == 1 { 4.0 } else { 4.5 };
         let reach = self.mu / sqrt(squares * f64::from(self.units.participations.get()));
         let theta = reach / f64::from(bits);
-        let places = 2.0 * self.units.releases() * self.units.dimension.coordinates() as f64;
+        let places = 2.0 * self.units.releases() * self.units.blocks.coordinates() as f64;
         let edge = sqrt(2.0 * log(places / (TAIL_SHARE * self.units.delta.get())));
         let share = 1.0 / (PROVED * (1.0 + TAIL * theta * (edge + 2.0 * reach)));
         theta * if bits <= MOST_RENYI { share.max(RENYI) } else { share }

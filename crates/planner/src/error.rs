@@ -192,6 +192,23 @@ pub enum PlanError {
         /// What is missing.
         needs: &'static str,
     },
+    /// Nothing to choose.
+    #[error("actions is {0}, must be from 2 to 100000")]
+    Actions(u32),
+    /// Means outside of 0 to 1, or nothing to learn.
+    #[error("gap is {0}, must be above 0 and at most 0.5")]
+    Gap(f64),
+    /// The paper does not forget.
+    #[error("preset {0} cannot have a half-life: the paper's bandit forgets nothing")]
+    PresetForgets(&'static str),
+    /// The paper's model has no slots.
+    #[error("preset {0} needs one set of weights for all actions: leave out the slots")]
+    PresetLayout(&'static str),
+    /// Growing batches with forgetting: an old batch would count for less than its size says.
+    #[error(
+        "growing batches cannot have a half-life: earlier, smaller batches would soon not count"
+    )]
+    GrowingForgets,
     /// A quantity is outside of its range.
     #[error(transparent)]
     Unit(#[from] UnitError),

@@ -2,9 +2,7 @@
 
 use incrowd_bandit::{WordMoments, report_variance};
 use incrowd_privacy::local;
-use incrowd_protocol::{
-    Bits, CodebookLaw, Dimension, FlipProbability, Keep, Law, OutsideProbability,
-};
+use incrowd_protocol::{Bits, Blocks, CodebookLaw, FlipProbability, Keep, Law, OutsideProbability};
 use libm::{log, sqrt};
 
 use crate::{
@@ -81,10 +79,10 @@ impl DraftLaw {
     }
 
     /// Local epsilon of one report, not rounded.
-    pub fn epsilon_local(self, dimension: Dimension) -> Result<f64, PlanError> {
+    pub fn epsilon_local(self, blocks: Blocks) -> Result<f64, PlanError> {
         Ok(match self {
             Self::Bits { bits, keep } => {
-                local::certify(dimension, Bits::new(bits)?, Keep::new(keep)?).epsilon
+                local::certify(blocks, Bits::new(bits)?, Keep::new(keep)?).epsilon
             }
             Self::Words(draft) => {
                 let (n, k) = (f64::from(draft.words), f64::from(draft.chosen));

@@ -13,6 +13,7 @@
 //! The search uses fast guesses; what a [`Plan`] prints is certified by
 //! [`incrowd_privacy::certify`]. `docs/planning.md` explains the use.
 
+mod advice;
 mod alternatives;
 mod budget;
 mod error;
@@ -20,17 +21,20 @@ mod law;
 pub mod paper;
 mod plan;
 mod preset;
+mod rank;
 mod regret;
 mod request;
 mod search;
 pub mod sizes;
 mod timetable;
 
+pub use advice::{Advice, WEAK};
 pub use alternatives::Alternative;
 pub use error::{BatchLimit, PlanError};
 pub use plan::{Plan, plan};
 pub use preset::{PaperStatement, Preset};
-pub use regret::{predicted_regret, predicted_regret_with, random_regret};
+pub use rank::rank_with;
+pub use regret::{Prediction, Problem, predicted_regret, random_regret};
 pub use request::{
     ClosingRule, DEFAULT_LOCAL_EPSILON, EncodingChoice, LocalLimit, PlanRequest, Request,
     SMALLEST_BATCH, Shape,

@@ -2,10 +2,10 @@ use incrowd_privacy::{Certificate, RoundCertificate, certify};
 use incrowd_protocol::{Mechanism, Report, Stage, TaskConfig};
 
 use crate::{
-    Alternative, LocalLimit, PaperStatement, PlanError, Request, TimedStage, Timetable,
-    alternatives,
+    Advice, Alternative, LocalLimit, PaperStatement, PlanError, PlanRequest, Prediction, Request,
+    TimedStage, Timetable, WEAK, advice, alternatives,
     budget::{Budget, mu_of},
-    preset, random_regret, regret,
+    predicted_regret, preset,
     search::{self, Draft, DraftStage},
 };
 
@@ -43,10 +43,10 @@ pub struct Plan {
     /// With u reports an hour and at most w hours from decision to report, at most w u of a round's
     /// reports arrive after its end, and at most w u - g l after g further rounds of l.
     pub lost_share: Option<f64>,
-    /// See [`crate::predicted_regret`].
-    pub predicted_regret: f64,
-    /// Regret of random choices on the same problem.
-    pub random_regret: f64,
+    /// What it will lose.
+    pub prediction: Prediction,
+    /// What would help most, the best first; empty for a plan that learns well.
+    pub advice: Vec<Advice>,
     /// The price of each choice.
     pub alternatives: Vec<Alternative>,
     /// With a preset: what the paper says.
@@ -59,6 +59,22 @@ impl Plan {
     /// The task that the services read.
     pub fn task(&self) -> &TaskConfig {
         &self.task
+    }
+
+    /// Whether it will learn, in words.
+    pub fn learning(&self) -> String {
+        advice::words(&self.prediction)
+    }
+
+    /// What to say about a plan that hardly learns.
+    pub fn warning(&self) -> Option<String> {
+        if self.prediction.share() <= WEAK {
+            return None;
+        }
+        let share = 100.0 * self.prediction.share();
+        Some(format!(
+            "WARNING: this plan hardly learns: it is predicted to lose {share:.0} % of what uniform choices lose"
+        ))
     }
 
     /// The kind of round whose reports tell most, which is what the local epsilon is about.
@@ -84,9 +100,10 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     let budget = Budget::new(request);
     let draft = search::refine(request, &budget, &search::best(request, &budget)?)?;
     let (mechanism, certificate) = certified(request, draft.stages.clone())?;
-    let task = search::task_with(mechanism, incrowd_protocol::Learner::default())?;
+    let task = search::task_with(mechanism, search::learner(draft.discount)?)?;
     let mut plan = describe(request, task, certificate)?;
     plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
+    plan.advice = advice::advice(request, &plan.prediction)?;
     plan.notes = notes(&plan, &draft);
     plan.notes.extend(search::why(request, &budget, &draft)?);
     Ok(plan)
@@ -113,10 +130,10 @@ pub fn describe(
         Some(timetable) => Some(timetable.lost_share()),
         None => lost_share(request, task.mechanism()),
     };
+    let PlanRequest { users_per_day, half_life, .. } = *request.config();
     Ok(Plan {
         lost_share,
-        predicted_regret: regret::predicted_regret(&task, request.config().users_per_day)?,
-        random_regret: random_regret(task.mechanism().dimension()) * request.horizon() as f64,
+        prediction: predicted_regret(&task, users_per_day, request.problem(), half_life)?,
         request: request.clone(),
         task,
         certificate,
@@ -124,6 +141,7 @@ pub fn describe(
         fill_days: users.map(|users| (smallest / users, largest / users)),
         timetable,
         alternatives: Vec::new(),
+        advice: Vec::new(),
         paper: None,
         notes: Vec::new(),
     })
@@ -230,8 +248,12 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
             plan.certificate.epsilon_local()
         ));
     }
-    if plan.predicted_regret > 0.9 * plan.random_regret {
-        notes.push("almost nothing is learned within this horizon: allow a larger epsilon, or wait for more people (see the alternatives)".into());
+    notes.extend(plan.warning());
+    if draft.discount < 1.0 {
+        notes.push(format!(
+            "the bandit forgets: a release counts for {} of itself when the next one comes",
+            draft.discount
+        ));
     }
     if draft.is_growing() {
         notes.push("growing batches assume that contexts at the end are like contexts at the beginning: the last batches are large and learn nothing while they fill".into());

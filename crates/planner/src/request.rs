@@ -1,11 +1,13 @@
 use std::{fmt, str::FromStr};
 
 use incrowd_privacy::central::Presence;
-use incrowd_protocol::{BatchSize, Bits, Delta, Dimension, HonestFraction, Participations};
+use incrowd_protocol::{
+    BatchSize, Bits, Blocks, Delta, Dimension, HonestFraction, Layout, Participations,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
-    PlanError, Preset,
+    PlanError, Preset, Problem,
     timetable::{Arrivals, DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS},
 };
 
@@ -133,8 +135,10 @@ pub enum ClosingRule {
 /// What the user knows. Unchecked: see [`PlanRequest::check`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanRequest {
-    /// Dimension of the contexts (d), 1 to 1000.
+    /// Features of an arm (d), 1 to 1000.
     pub dimension: u32,
+    /// Which parameters the model has.
+    pub layout: Layout,
     /// Reports in all (T), 1 to 10^12; or give `users_per_day` and `days`.
     pub horizon: Option<u64>,
     /// Reports per day, above 0.
@@ -183,6 +187,15 @@ pub struct PlanRequest {
     pub shape: Shape,
     /// Take the paper's parameters instead of searching.
     pub preset: Option<Preset>,
+    /// People after whom half of a taste is left, above 0: the bandit then forgets. Batches are
+    /// equal.
+    pub half_life: Option<f64>,
+    /// Actions to choose from, 2 to 100000; without it 10, or one for each slot. For the prediction
+    /// only.
+    pub actions: Option<u32>,
+    /// How far mean rewards are from their middle at most, above 0 and at most 0.5; without it 0.5.
+    /// For the prediction only.
+    pub gap: Option<f64>,
 }
 
 impl PlanRequest {
@@ -190,6 +203,7 @@ impl PlanRequest {
     pub fn new(dimension: u32, horizon: u64) -> Self {
         Self {
             dimension,
+            layout: Layout::Shared,
             horizon: Some(horizon),
             users_per_day: None,
             days: None,
@@ -211,6 +225,9 @@ impl PlanRequest {
             reward_window_hours: 1.0,
             shape: Shape::Auto,
             preset: None,
+            half_life: None,
+            actions: None,
+            gap: None,
         }
     }
 
@@ -226,6 +243,22 @@ impl PlanRequest {
         positive("days", self.days)?;
         positive("latency in days", self.latency_days)?;
         positive("central epsilon", self.central_epsilon)?;
+        positive("half-life", self.half_life)?;
+        if let Some(actions) = self.actions.filter(|k| !(2..=100_000).contains(k)) {
+            return Err(PlanError::Actions(actions));
+        }
+        if let Some(gap) = self.gap.filter(|gap| !(*gap > 0.0 && *gap <= 0.5)) {
+            return Err(PlanError::Gap(gap));
+        }
+        if let Some(preset) = self.preset.filter(|_| self.half_life.is_some()) {
+            return Err(PlanError::PresetForgets(preset.name()));
+        }
+        if let Some(preset) = self.preset.filter(|_| self.layout != Layout::Shared) {
+            return Err(PlanError::PresetLayout(preset.name()));
+        }
+        if self.half_life.is_some() && self.shape == Shape::Growing {
+            return Err(PlanError::GrowingForgets);
+        }
         if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
             positive("local epsilon", Some(epsilon))?;
         }
@@ -247,6 +280,7 @@ impl PlanRequest {
 
     fn units(&self) -> Result<Units, PlanError> {
         let dimension = Dimension::new(self.dimension)?;
+        let blocks = Blocks::new(dimension, self.layout)?;
         let delta = Delta::new(self.delta)?;
         if let Some(size) = self.batch_size {
             BatchSize::new(u64::from(size)).map_err(|error| error.named("batch size"))?;
@@ -266,7 +300,7 @@ impl PlanRequest {
             return Err(PlanError::RewardWindow(self.reward_window_hours));
         }
         let presence = Presence::Fixed;
-        Ok(Units { dimension, delta, participations, honest_fraction, presence })
+        Ok(Units { dimension, blocks, delta, participations, honest_fraction, presence })
     }
 
     /// When and how fast reports come, where batches close by time.
@@ -345,6 +379,7 @@ impl PlanRequest {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Units {
     pub dimension: Dimension,
+    pub blocks: Blocks,
     pub delta: Delta,
     pub participations: Participations,
     pub honest_fraction: HonestFraction,
@@ -392,6 +427,17 @@ impl Request {
     /// What closes a batch.
     pub fn closing_rule(&self) -> ClosingRule {
         if self.arrivals.is_some() { ClosingRule::Time } else { ClosingRule::Count }
+    }
+
+    /// The problem that predictions are about.
+    pub fn problem(&self) -> Problem {
+        let usual = Problem::of(self.units.blocks);
+        let PlanRequest { actions, gap, .. } = self.config;
+        Problem {
+            actions: actions.unwrap_or(usual.actions),
+            gap: gap.unwrap_or(usual.gap),
+            ..usual
+        }
     }
 
     /// Whether a stage may have bits.

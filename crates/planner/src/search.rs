@@ -1,7 +1,8 @@
 //! The schedule with the least predicted regret, by guesses.
 
 use incrowd_protocol::{
-    Closes, Layout, Learner, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
+    Closes, Learner, LearnerConfig, Mechanism, MechanismConfig, PolicyConfig, Stage, TaskConfig,
+    UpdateRule,
 };
 use libm::{ceil, pow};
 
@@ -9,7 +10,7 @@ use crate::{
     BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
     budget::{Budget, SMALLEST_KEEP},
     law::{DraftLaw, DraftWords},
-    regret::predicted_regret,
+    rank::rank,
     sizes::{self, Sizes},
     timetable::{Arrivals, Batches},
 };
@@ -50,7 +51,10 @@ pub struct DraftStage {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub stages: Vec<DraftStage>,
-    pub regret: f64,
+    /// What earlier releases count for when the next one comes.
+    pub discount: f64,
+    /// See [`crate::rank`].
+    pub rank: f64,
 }
 
 impl Draft {
@@ -85,14 +89,24 @@ impl Draft {
 pub fn best(request: &Request, budget: &Budget) -> Result<Draft, PlanError> {
     let mut drafts = Vec::new();
     for batches in candidates(request) {
-        drafts.extend(draft(request, budget, batches)?);
+        let Some(stages) = draft(request, budget, batches)? else { continue };
+        for &discount in discounts(request) {
+            drafts.push(priced(request, stages.clone(), discount)?);
+        }
     }
-    let least = drafts.iter().map(|draft| draft.regret).fold(f64::INFINITY, f64::min);
-    let good = drafts.into_iter().filter(|draft| draft.regret <= ALMOST * least);
+    let least = drafts.iter().map(|draft| draft.rank).fold(f64::INFINITY, f64::min);
+    let good = drafts.into_iter().filter(|draft| draft.rank <= ALMOST * least);
     match good.max_by_key(|draft| draft.stages[0].batches.size) {
         Some(draft) => Ok(draft),
         None => Err(infeasible(request, budget)?),
     }
+}
+
+/// Discounts that are tried: 1 where nothing is forgotten.
+fn discounts(request: &Request) -> &'static [f64] {
+    const FORGETTING: [f64; 16] =
+        [1.0, 0.99, 0.98, 0.96, 0.94, 0.92, 0.9, 0.87, 0.84, 0.8, 0.75, 0.7, 0.6, 0.5, 0.35, 0.2];
+    if request.config().half_life.is_some() { &FORGETTING } else { &[1.0] }
 }
 
 fn candidates(request: &Request) -> Vec<Vec<Batches>> {
@@ -113,7 +127,7 @@ fn candidates(request: &Request) -> Vec<Vec<Batches>> {
             if config.shape != Shape::Growing {
                 all.extend(sizes::equal_or_so(size, horizon));
             }
-            if config.shape != Shape::Fixed {
+            if config.shape != Shape::Fixed && config.half_life.is_none() {
                 for most in [Some(largest), day].into_iter().flatten() {
                     let growing = |&growth: &f64| sizes::growing(size, growth, most, horizon);
                     all.extend(sizes::GROWTHS.iter().filter_map(growing));
@@ -138,7 +152,7 @@ fn draft(
     request: &Request,
     budget: &Budget,
     batches: Vec<Batches>,
-) -> Result<Option<Draft>, PlanError> {
+) -> Result<Option<Vec<DraftStage>>, PlanError> {
     let mut stages: Vec<DraftStage> = Vec::new();
     for batches in batches {
         let law = match stages.last() {
@@ -150,7 +164,7 @@ fn draft(
         }
         stages.push(DraftStage { batches, law });
     }
-    Ok(Some(priced(request, stages)?))
+    Ok(Some(stages))
 }
 
 /// Whether batches are those before and one report more: that changes nothing, and with the same
@@ -159,10 +173,10 @@ fn is_almost(before: Batches, batches: Batches) -> bool {
     batches.window.is_none() && batches.size == before.size + 1
 }
 
-fn priced(request: &Request, stages: Vec<DraftStage>) -> Result<Draft, PlanError> {
-    let task = task(request, &stages)?;
-    let regret = predicted_regret(&task, request.config().users_per_day)?;
-    Ok(Draft { stages, regret })
+fn priced(request: &Request, stages: Vec<DraftStage>, discount: f64) -> Result<Draft, PlanError> {
+    let PlanRequest { users_per_day, half_life, .. } = *request.config();
+    let rank = rank(&task(request, &stages, discount)?, users_per_day, half_life)?;
+    Ok(Draft { stages, discount, rank })
 }
 
 /// The law with the least noise in a report.
@@ -202,7 +216,7 @@ fn best_bits(request: &Request, budget: &Budget, size: u32) -> Result<DraftLaw, 
     let mut best = DraftLaw::Bits { bits: 1, keep: 0.0 };
     let (mut least, mut fewest) = (f64::INFINITY, 1u32);
     let wanted = request.config().bits;
-    let coordinates = request.units.dimension.coordinates();
+    let coordinates = request.units.blocks.coordinates();
     let free = BITS.into_iter().filter(|&bits| coordinates * bits as usize <= MAX_COINS);
     for bits in wanted.map_or_else(|| free.collect(), |bits| vec![bits]) {
         let law = DraftLaw::Bits { bits, keep: budget.guess_keep(size, bits)? };
@@ -246,7 +260,7 @@ pub fn refine(request: &Request, budget: &Budget, draft: &Draft) -> Result<Draft
             law => solve(budget, batches.size, law)?,
         };
     }
-    priced(request, stages)
+    priced(request, stages, draft.discount)
 }
 
 /// The same law with its probability solved for.
@@ -272,7 +286,7 @@ pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, 
         dimension: config.dimension,
         context_bound: 1.0,
         schedule: stages.iter().map(stage).collect::<Result<_, PlanError>>()?,
-        layout: Layout::Shared,
+        layout: config.layout,
         closes,
         central_delta: config.delta,
         participations: config.participations,
@@ -282,8 +296,21 @@ pub fn mechanism(request: &Request, stages: &[DraftStage]) -> Result<Mechanism, 
 }
 
 /// The task: calibrated widths, and no batch below the smallest that was planned.
-pub fn task(request: &Request, stages: &[DraftStage]) -> Result<TaskConfig, PlanError> {
-    task_with(mechanism(request, stages)?, Learner::default())
+pub fn task(
+    request: &Request,
+    stages: &[DraftStage],
+    discount: f64,
+) -> Result<TaskConfig, PlanError> {
+    task_with(mechanism(request, stages)?, learner(discount)?)
+}
+
+/// The usual learner; one that forgets publishes after every batch.
+pub fn learner(discount: f64) -> Result<Learner, PlanError> {
+    let usual = LearnerConfig::default();
+    if discount >= 1.0 {
+        return Ok(usual.check()?);
+    }
+    Ok(LearnerConfig { discount, update: UpdateRule::EveryBatch {}, ..usual }.check()?)
 }
 
 pub fn task_with(mechanism: Mechanism, learner: Learner) -> Result<TaskConfig, PlanError> {
@@ -302,7 +329,7 @@ fn infeasible(request: &Request, budget: &Budget) -> Result<PlanError, PlanError
     } else {
         DraftLaw::Bits { bits: config.bits.unwrap_or(1), keep }
     };
-    let smallest = least.epsilon_local(request.units.dimension)?;
+    let smallest = least.epsilon_local(request.units.blocks)?;
     if let Some(epsilon) = config.local_epsilon.cap().filter(|&epsilon| epsilon < smallest) {
         return Ok(PlanError::LocalTooSmall { epsilon, dimension, keep, smallest });
     }

@@ -31,24 +31,6 @@ pub(crate) enum ClosesBy {
     Time,
 }
 
-/// Which coordinates a report has. It leaves room for models with a parameter per action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Layout {
-    /// One parameter for all actions, over features of context and action.
-    #[default]
-    Shared,
-}
-
-impl Layout {
-    /// Its number in the mechanism's hash.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::Shared => 1,
-        }
-    }
-}
-
 /// When a round is open: from `opens` until just before `closes`, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {

@@ -12,6 +12,26 @@ pub enum ProtocolError {
     /// `context_bound` is out of range.
     #[error("context_bound is {0}, must be from 1e-20 to 1e20")]
     ContextBound(f64),
+    /// The fields of a layout are not its own.
+    #[error("layout \"{0}\" takes {1}")]
+    LayoutFields(&'static str, &'static str),
+    /// `slots` is out of range.
+    #[error("slots is {0}, must be from 1 to {1}")]
+    Slots(u32, u32),
+    /// `shared` leaves a hybrid model no shared features, or no others.
+    #[error("shared is {0}, must be at least 1 and below the dimension, {1}")]
+    SharedFeatures(u32, u32),
+    /// A hybrid model is too large.
+    #[error("a hybrid model has {0} parameters, must have at most {1}")]
+    JointParameters(u64, u32),
+    /// Reports would be too long.
+    #[error("a report has {found} coordinates, must have at most {most}")]
+    Coordinates {
+        /// Of this layout.
+        found: u64,
+        /// The limit.
+        most: u64,
+    },
     /// The schedule has too few or too many stages, or two equal neighbours.
     #[error("schedule {0}")]
     Schedule(&'static str),
@@ -23,9 +43,9 @@ pub enum ProtocolError {
     Size(u32, u32),
     /// `bits` is out of range for the dimension.
     #[error(
-        "bits is {0}, must be from 1 to 4095, with at most 2^24 coins in a report of dimension {1}"
+        "bits is {0}, must be from 1 to 4095, with at most 2^24 coins in a report of {1} coordinates"
     )]
-    Bits(u32, u32),
+    Bits(u32, usize),
     /// The flip probability is no fraction in lowest terms strictly between 0 and 1.
     #[error(
         "flip is {0:?}, must be \"numerator/denominator\" in lowest terms, above 0 and below 1, denominator at most 4294967295"
@@ -99,6 +119,56 @@ pub enum ProtocolError {
     /// The scale of the `sampled` selection is out of range.
     #[error("scale is {0}, must be from 0 to 100")]
     Scale(f64),
+
+    /// `discount` is out of range.
+    #[error("discount is {0}, must be above 0 and at most 1")]
+    Discount(f64),
+    /// Forgetting where a result needs every report to count alike.
+    #[error("discount is {discount}, must be 1 with {with}")]
+    DiscountWith {
+        /// The discount.
+        discount: f64,
+        /// The setting that it does not go with.
+        with: &'static str,
+    },
+    /// The paper's widths with another model than its own.
+    #[error("confidence mode \"paper\" needs the layout \"shared\" and no prior")]
+    PaperLayout,
+    /// Proven widths with assumptions that nobody has proved.
+    #[error("confidence mode \"proven\" needs a task without prior: nothing is proved about it")]
+    ProvenPrior,
+    /// The weight of a prior is out of range.
+    #[error("people of the prior is {0}, must be above 0 and at most 1e12")]
+    PriorPeople(f64),
+    /// A value of a prior is no mean of a statistic.
+    #[error("value {index} of the prior is {value}, must be {allowed}")]
+    PriorValue {
+        /// Its place.
+        index: usize,
+        /// The value.
+        value: f64,
+        /// The range.
+        allowed: &'static str,
+    },
+    /// A list of actions for another number of slots.
+    #[error("actions has {found} entries, must have one for each of the {slots} slots")]
+    Actions {
+        /// Entries.
+        found: usize,
+        /// Slots of the layout.
+        slots: usize,
+    },
+    /// An action's name is too short or too long.
+    #[error("an action's name has {found} bytes, must have from 1 to {most}")]
+    ActionName {
+        /// Bytes.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// Two slots with one action.
+    #[error("action {0:?} must be in one slot only")]
+    DuplicateAction(String),
 
     /// Fewer bytes than the format needs.
     #[error("report has {found} bytes, must have {needed}")]

@@ -1,7 +1,9 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Learner, Mechanism, Policy, ProtocolError, TaskConfig, hex32::hex32};
+use crate::{
+    Learner, Mechanism, Policy, Prior, ProtocolError, TaskConfig, hex32::hex32, task::TaskParts,
+};
 
 /// A public Ed25519 key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,6 +66,10 @@ struct Parts {
     learner: Learner,
     #[serde(default)]
     policy: Policy,
+    #[serde(default)]
+    actions: Vec<String>,
+    #[serde(default)]
+    prior: Option<Prior>,
     keys: VerificationKeys,
 }
 
@@ -98,7 +104,8 @@ impl Task {
 impl TryFrom<Parts> for Task {
     type Error = ProtocolError;
     fn try_from(parts: Parts) -> Result<Self, ProtocolError> {
-        let Parts { mechanism, learner, policy, keys } = parts;
-        Ok(Self::new(TaskConfig::new(mechanism, learner, policy)?, keys))
+        let Parts { mechanism, learner, policy, actions, prior, keys } = parts;
+        let parts = TaskParts { mechanism, learner, policy, actions, prior };
+        Ok(Self::new(parts.try_into()?, keys))
     }
 }

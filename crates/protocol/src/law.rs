@@ -2,7 +2,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bits, CLIP, Dimension, FlipProbability, OutsideProbability, ProtocolError};
+use crate::{
+    Bits, Blocks, CLIP, CoordinateKind, FlipProbability, OutsideProbability, ProtocolError,
+};
 
 const MAX_COINS: u64 = 1 << 24;
 
@@ -64,13 +66,13 @@ impl Law {
         }
     }
 
-    /// Whether this is a law for reports of `dimension`.
-    pub(crate) fn check(self, dimension: Dimension) -> Result<(), ProtocolError> {
+    /// Whether this is a law for reports of so many `coordinates`.
+    pub(crate) fn check(self, coordinates: usize) -> Result<(), ProtocolError> {
         match self {
             Self::Bits(BitsLaw { bits, .. }) => {
-                let coins = dimension.coordinates() as u64 * u64::from(bits);
+                let coins = coordinates as u64 * u64::from(bits);
                 if Bits::new(bits).is_err() || coins > MAX_COINS {
-                    return Err(ProtocolError::Bits(bits, dimension.get()));
+                    return Err(ProtocolError::Bits(bits, coordinates));
                 }
                 Ok(())
             }
@@ -115,17 +117,20 @@ impl fmt::Display for Law {
 }
 
 impl CodebookLaw {
-    /// What the values (r u, lower triangle of u u' row by row) are multiplied with to become the
-    /// statistic z = (sqrt(w) r u, sqrt(1-w) svec(u u')): its Euclidean norm is at most 1.
-    pub fn scales(self, dimension: usize) -> Vec<f64> {
+    /// What the coordinates of a report are multiplied with to become the statistic
+    /// z = (sqrt(w) r u, sqrt(1-w) svec(u u')): its Euclidean norm is at most 1.
+    pub fn scales(self, blocks: Blocks) -> Vec<f64> {
+        let scale = |kind| self.scale(kind);
+        blocks.kinds().into_iter().map(scale).collect()
+    }
+
+    fn scale(self, kind: CoordinateKind) -> f64 {
         let weight = f64::from(self.moment_weight) / 256.0;
-        let (diagonal, other) = ((1.0 - weight).sqrt(), (2.0 * (1.0 - weight)).sqrt());
-        let mut scales = vec![weight.sqrt(); dimension];
-        for row in 0..dimension {
-            scales.extend(std::iter::repeat_n(other, row));
-            scales.push(diagonal);
+        match kind {
+            CoordinateKind::Moment => weight.sqrt(),
+            CoordinateKind::Square => (1.0 - weight).sqrt(),
+            CoordinateKind::Product => (2.0 * (1.0 - weight)).sqrt(),
         }
-        scales
     }
 
     fn check(self) -> Result<(), ProtocolError> {

@@ -51,6 +51,19 @@ pub struct LearnerConfig {
     pub confidence: Confidence,
     /// When a release becomes a new model.
     pub update: UpdateRule,
+    /// What earlier releases count for when the next one comes, above 0 and at most 1: below 1 the
+    /// bandit forgets, and follows tastes that change.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub discount: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(discount: &f64) -> bool {
+    discount.to_bits() == 1f64.to_bits()
 }
 
 impl Default for LearnerConfig {
@@ -63,6 +76,7 @@ impl Default for LearnerConfig {
             failure_probability: 0.05,
             confidence: Confidence::Calibrated { exploration: 0.2 },
             update: UpdateRule::Determinant { growth: 0.5 },
+            discount: 1.0,
         }
     }
 }
@@ -91,10 +105,31 @@ impl LearnerConfig {
         }
         match self.update {
             UpdateRule::Determinant { growth } if !positive(growth) => {
-                Err(ProtocolError::DeterminantGrowth(growth))
+                return Err(ProtocolError::DeterminantGrowth(growth));
             }
-            _ => Ok(Learner(self)),
+            _ => {}
         }
+        self.check_discount()?;
+        Ok(Learner(self))
+    }
+}
+
+impl LearnerConfig {
+    /// Discounted sums need not grow, so that det V may never grow again; and no width is proved
+    /// for them.
+    fn check_discount(&self) -> Result<(), ProtocolError> {
+        let discount = self.discount;
+        if !(discount > 0.0 && discount <= 1.0) {
+            return Err(ProtocolError::Discount(discount));
+        }
+        let with = match (self.confidence, self.update) {
+            _ if is_one(&discount) => return Ok(()),
+            (Confidence::Proven {}, _) => "confidence mode \"proven\"",
+            (Confidence::Paper { .. }, _) => "confidence mode \"paper\"",
+            (_, UpdateRule::Determinant { .. }) => "update rule \"determinant\"",
+            _ => return Ok(()),
+        };
+        Err(ProtocolError::DiscountWith { discount, with })
     }
 }
 

@@ -2,11 +2,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Closes, Delta, Dimension, HonestFraction, Layout, OpenRound, Participations, ProtocolError,
-    Round, Schedule, Stage, UnitError, Window,
+    Blocks, Closes, Delta, Dimension, HonestFraction, Layout, OpenRound, Participations,
+    ProtocolError, Round, Schedule, Stage, UnitError, Window,
     closes::{ClosesBy, LATEST},
-    coordinates,
     hex32::hex32,
+    layout::LayoutName,
     wire,
 };
 
@@ -14,11 +14,11 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "MechanismFields", into = "MechanismFields")]
 pub struct MechanismConfig {
-    /// Dimension of the contexts (d), 1 to 1000.
+    /// Features of an arm (d), 1 to 1000.
     pub dimension: u32,
     /// Largest Euclidean norm of a context (L), 1e-20 to 1e20.
     pub context_bound: f64,
-    /// Which coordinates a report has.
+    /// Which parameters the model has, and so which coordinates a report has.
     pub layout: Layout,
     /// The public plan of all batches.
     pub schedule: Vec<Stage>,
@@ -39,13 +39,15 @@ impl MechanismConfig {
         if !(self.context_bound >= 1e-20 && self.context_bound <= 1e20) {
             return Err(ProtocolError::ContextBound(self.context_bound));
         }
-        let schedule = Schedule::new(self.schedule, dimension)?;
+        let blocks = Blocks::new(dimension, self.layout)?;
+        let schedule = Schedule::new(self.schedule, blocks.coordinates())?;
         check_times(self.closes, &schedule)?;
         let named = |name| move |error: UnitError| error.named(name);
         let mut mechanism = Mechanism {
             dimension,
             context_bound: self.context_bound,
             layout: self.layout,
+            blocks,
             schedule,
             closes: self.closes,
             central_delta: Delta::new(self.central_delta).map_err(named("central_delta"))?,
@@ -90,7 +92,11 @@ fn check_times(closes: Closes, schedule: &Schedule) -> Result<(), ProtocolError>
 struct MechanismFields {
     dimension: u32,
     context_bound: f64,
-    layout: Layout,
+    layout: LayoutName,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+    slots: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "wire::given")]
+    shared: Option<u32>,
     closes: ClosesBy,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "wire::optional_integer")]
     opens: Option<u64>,
@@ -115,7 +121,7 @@ impl TryFrom<MechanismFields> for MechanismConfig {
         Ok(Self {
             dimension: fields.dimension,
             context_bound: fields.context_bound,
-            layout: fields.layout,
+            layout: fields.layout.with(fields.slots, fields.shared)?,
             schedule: fields.schedule,
             closes,
             central_delta: fields.central_delta,
@@ -131,10 +137,13 @@ impl From<MechanismConfig> for MechanismFields {
             Closes::Count { grace } => (ClosesBy::Count, None, grace),
             Closes::Time { opens } => (ClosesBy::Time, Some(opens), 0),
         };
+        let (layout, slots, shared) = LayoutName::of(config.layout);
         Self {
             dimension: config.dimension,
             context_bound: config.context_bound,
-            layout: config.layout,
+            layout,
+            slots,
+            shared,
             closes,
             opens,
             grace,
@@ -154,6 +163,7 @@ pub struct Mechanism {
     dimension: Dimension,
     context_bound: f64,
     layout: Layout,
+    blocks: Blocks,
     schedule: Schedule,
     closes: Closes,
     central_delta: Delta,
@@ -163,19 +173,14 @@ pub struct Mechanism {
 }
 
 impl Mechanism {
-    /// Dimension of the contexts (d).
+    /// Features of an arm (d).
     pub fn dimension(&self) -> usize {
         self.dimension.get() as usize
     }
 
-    /// Dimension of the contexts (d) as a unit.
-    pub fn dimension_unit(&self) -> Dimension {
-        self.dimension
-    }
-
     /// Coordinates of a report (D).
     pub fn coordinates(&self) -> usize {
-        coordinates(self.dimension())
+        self.blocks.coordinates()
     }
 
     /// Largest Euclidean norm of a context (L).
@@ -193,9 +198,14 @@ impl Mechanism {
         self.schedule.round(number)
     }
 
-    /// Which coordinates a report has.
+    /// Which parameters the model has.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The sizes of the layout.
+    pub fn blocks(&self) -> Blocks {
+        self.blocks
     }
 
     /// What closes a batch.
@@ -254,7 +264,9 @@ impl Mechanism {
         let mut bytes = b"incrowd/mechanism/v1\0".to_vec();
         bytes.extend(self.dimension.get().to_be_bytes());
         bytes.extend(self.context_bound.to_be_bytes());
-        bytes.extend(self.layout.number().to_be_bytes());
+        for number in self.layout.numbers() {
+            bytes.extend(number.to_be_bytes());
+        }
         let (closes, opens) = match self.closes {
             Closes::Count { .. } => (0u32, 0u64),
             Closes::Time { opens } => (1, opens),

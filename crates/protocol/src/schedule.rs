@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Dimension, FlipProbability, Law, OutsideProbability, ProtocolError, Window,
+    FlipProbability, Law, OutsideProbability, ProtocolError, Window,
     law::{Encoding, LawFields},
     wire,
 };
@@ -102,13 +102,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of `stages`, for reports of `dimension`.
-    pub fn new(stages: Vec<Stage>, dimension: Dimension) -> Result<Self, ProtocolError> {
+    /// A schedule of `stages`, for reports of so many `coordinates`.
+    pub fn new(stages: Vec<Stage>, coordinates: usize) -> Result<Self, ProtocolError> {
         if stages.is_empty() || stages.len() > MAX_STAGES {
             return Err(ProtocolError::Schedule("must have from 1 to 10000 stages"));
         }
         for stage in &stages {
-            stage.law.check(dimension)?;
+            stage.law.check(coordinates)?;
             if stage.size == 0 {
                 return Err(ProtocolError::Size(0, 1));
             }
@@ -205,11 +205,7 @@ mod tests {
     fn a_round_knows_its_stage() {
         let law = Law::bits(1, FlipProbability::new(1, 2).unwrap());
         let stage = |rounds, size| Stage { rounds, size, window: None, law };
-        let schedule = Schedule::new(
-            vec![stage(2, 10), stage(1, 20), stage(3, 40)],
-            Dimension::new(2).unwrap(),
-        )
-        .unwrap();
+        let schedule = Schedule::new(vec![stage(2, 10), stage(1, 20), stage(3, 40)], 5).unwrap();
         let sizes: Vec<u32> = (1..=6).map(|j| schedule.round(j).unwrap().size).collect();
         assert_eq!(sizes, [10, 10, 20, 40, 40, 40]);
         assert_eq!(schedule.round(0), Err(ProtocolError::Round { round: 0, last: 6 }));
@@ -221,7 +217,7 @@ mod tests {
         let law = Law::bits(1, FlipProbability::new(1, 2).unwrap());
         let stage = |rounds, window| Stage { rounds, size: 10, window: Some(window), law };
         let stages = vec![stage(2, 100), stage(1, 50), stage(3, 1000)];
-        let schedule = Schedule::new(stages, Dimension::new(2).unwrap()).unwrap();
+        let schedule = Schedule::new(stages, 5).unwrap();
         let windows: Vec<Window> =
             (1..=6).map(|number| schedule.window(number).unwrap().unwrap()).collect();
         let ends = [0, 100, 200, 250, 1250, 2250, 3250];

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Confidence, Learner, Mechanism, ProtocolError};
+use crate::{Confidence, Layout, Learner, Mechanism, Prior, ProtocolError, model::check_actions};
 
 /// How a device picks its action from a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -102,16 +102,24 @@ pub struct TaskConfig {
     mechanism: Mechanism,
     learner: Learner,
     policy: Policy,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    actions: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prior: Option<Prior>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TaskParts {
-    mechanism: Mechanism,
+pub(crate) struct TaskParts {
+    pub mechanism: Mechanism,
     #[serde(default)]
-    learner: Learner,
+    pub learner: Learner,
     #[serde(default)]
-    policy: Policy,
+    pub policy: Policy,
+    #[serde(default)]
+    pub actions: Vec<String>,
+    #[serde(default)]
+    pub prior: Option<Prior>,
 }
 
 impl TaskConfig {
@@ -129,7 +137,41 @@ impl TaskConfig {
         if paper && mechanism.schedule().stages().iter().any(|s| s.law.as_bits().is_none()) {
             return Err(ProtocolError::PaperWidths);
         }
-        Ok(Self { mechanism, learner, policy })
+        if paper && mechanism.layout() != Layout::Shared {
+            return Err(ProtocolError::PaperLayout);
+        }
+        Ok(Self { mechanism, learner, policy, actions: Vec::new(), prior: None })
+    }
+
+    /// The same with the actions that its slots stand for, in the order of the slots. Slots beyond
+    /// them are spare, and so are those whose name is empty. Without a list slot 0 is the action
+    /// "0", and so on.
+    pub fn with_actions(mut self, actions: Vec<String>) -> Result<Self, ProtocolError> {
+        let slots = self.mechanism.blocks().slots();
+        if actions.len() > slots {
+            return Err(ProtocolError::Actions { found: actions.len(), slots });
+        }
+        check_actions(actions.iter().map(String::as_str).filter(|action| !action.is_empty()))?;
+        self.actions = actions;
+        Ok(self)
+    }
+
+    /// The same with another policy.
+    pub fn with_policy(self, policy: Policy) -> Result<Self, ProtocolError> {
+        let task = Self::new(self.mechanism, self.learner, policy)?;
+        Ok(Self { actions: self.actions, prior: self.prior, ..task })
+    }
+
+    /// The same with what is known before the first report.
+    pub fn with_prior(mut self, prior: Prior) -> Result<Self, ProtocolError> {
+        prior.check_for(self.mechanism.blocks())?;
+        match self.learner.config().confidence {
+            Confidence::Paper { .. } => return Err(ProtocolError::PaperLayout),
+            Confidence::Proven {} => return Err(ProtocolError::ProvenPrior),
+            Confidence::Calibrated { .. } => {}
+        }
+        self.prior = Some(prior);
+        Ok(self)
     }
 
     /// What every privacy guarantee depends on.
@@ -142,6 +184,21 @@ impl TaskConfig {
         &self.learner
     }
 
+    /// The action of each slot; none for spare ones.
+    pub fn actions(&self) -> Vec<Option<String>> {
+        let slots = self.mechanism.blocks().slots();
+        let action = |slot: usize| match self.actions.get(slot) {
+            Some(action) => Some(action.clone()).filter(|action| !action.is_empty()),
+            None => self.actions.is_empty().then(|| slot.to_string()),
+        };
+        (0..slots).map(action).collect()
+    }
+
+    /// What is known before the first report.
+    pub fn prior(&self) -> Option<&Prior> {
+        self.prior.as_ref()
+    }
+
     /// Selection rule and limits.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -151,6 +208,11 @@ impl TaskConfig {
 impl TryFrom<TaskParts> for TaskConfig {
     type Error = ProtocolError;
     fn try_from(parts: TaskParts) -> Result<Self, ProtocolError> {
-        Self::new(parts.mechanism, parts.learner, parts.policy)
+        let task = Self::new(parts.mechanism, parts.learner, parts.policy)?;
+        let task = task.with_actions(parts.actions)?;
+        match parts.prior {
+            Some(prior) => task.with_prior(prior),
+            None => Ok(task),
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! What every algorithm does: choose for one person after the other, and learn.
 
+use incrowd_device::Arm;
+use incrowd_protocol::Blocks;
+
 use crate::{ParameterEstimate, SimulationError};
 
 /// What a person plays.
@@ -28,16 +31,17 @@ pub struct Progress {
 
 /// Chooses for one person after the other, and learns.
 pub trait Algorithm {
-    /// Number of features it is made for; none if any will do.
-    fn dimension(&self) -> Option<usize>;
+    /// The layout it is made for; none if any will do.
+    fn blocks(&self) -> Option<Blocks>;
 
     /// What the next person plays, chosen on the person's device from the published model: `arms`
-    /// holds the features of the arms, one row after the other.
+    /// holds the features of the arms, one row after the other. Where there are slots, arm i has
+    /// slot i.
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError>;
 
     /// Learns the reward of the choice. Whoever implements this hands the raw values to whom its
     /// trust model names, and to nobody else.
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError>;
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError>;
 
     /// Time goes on to `now`, in milliseconds since the first round opens: whatever closes until
     /// then is closed. Called before everything else that happens at that time, if there is a
@@ -60,16 +64,16 @@ pub trait Algorithm {
 }
 
 impl<T: Algorithm + ?Sized> Algorithm for Box<T> {
-    fn dimension(&self) -> Option<usize> {
-        (**self).dimension()
+    fn blocks(&self) -> Option<Blocks> {
+        (**self).blocks()
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
         (**self).choose(arms)
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        (**self).learn(context, reward)
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        (**self).learn(arm, reward)
     }
 
     fn wait_until(&mut self, now: u64) -> Result<(), SimulationError> {

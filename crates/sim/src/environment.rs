@@ -8,11 +8,12 @@ mod drift;
 mod fixed_arms;
 mod logged;
 mod ordered;
+mod per_action;
 mod scaled;
 mod signal;
 mod source;
 mod synthetic;
-mod table;
+pub(crate) mod table;
 mod vectors;
 
 pub use classification::{Classification, ClassificationConfig, ClassificationPeople, Features};
@@ -21,11 +22,13 @@ pub use data_error::{DataError, Place};
 pub use fixed_arms::FixedArms;
 pub use logged::{Estimate, Logged, LoggedConfig, LoggedPeople};
 pub use ordered::Ordered;
+pub use per_action::PerAction;
 pub use scaled::Scaled;
 pub use signal::Signal;
 pub use source::{EnvironmentConfig, Source};
 pub use synthetic::{Rewards, Synthetic};
 
+use incrowd_protocol::Layout;
 use thiserror::Error;
 
 /// One person: the features of each arm, and what is known about each arm's reward.
@@ -43,8 +46,13 @@ pub struct Person {
 
 /// People arriving one after the other, each with a few arms to choose from.
 pub trait Environment {
-    /// Number of features (d).
+    /// Features of an arm (d).
     fn dimension(&self) -> usize;
+
+    /// How the features are weighted. Where there are slots, arm i has slot i.
+    fn layout(&self) -> Layout {
+        Layout::Shared
+    }
 
     /// The next person replaces the one in `person`.
     fn next_person(&mut self, person: &mut Person);
@@ -63,6 +71,10 @@ pub trait Environment {
 impl<E: Environment + ?Sized> Environment for Box<E> {
     fn dimension(&self) -> usize {
         (**self).dimension()
+    }
+
+    fn layout(&self) -> Layout {
+        (**self).layout()
     }
 
     fn next_person(&mut self, person: &mut Person) {
@@ -85,6 +97,14 @@ pub enum EnvironmentError {
     /// No room for a bias and a direction.
     #[error("dimension is {0}, must be from 2 to 1000")]
     Dimension(u32),
+    /// No room for a constant and a direction beside the shared features.
+    #[error("shared is {shared}, must be at most {dimension} - 2, the dimension less two")]
+    Shared {
+        /// Shared features.
+        shared: u32,
+        /// All features.
+        dimension: u32,
+    },
     /// Nothing to choose.
     #[error("arms is {0}, must be from 2 to 100000")]
     Arms(u32),

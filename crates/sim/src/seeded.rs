@@ -33,8 +33,8 @@ pub use tree::Tree;
 pub use trusted::{Trusted, TrustedServer};
 pub use untrusted::Untrusted;
 
-use incrowd_device::Chooser;
-use incrowd_protocol::{Model, Selection};
+use incrowd_device::{Arm, Chooser};
+use incrowd_protocol::{Blocks, Model, Selection};
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
 
@@ -52,19 +52,19 @@ fn uniform(rng: &mut ChaCha8Rng) -> f64 {
 pub(crate) struct Player {
     chooser: Chooser,
     selection: Selection,
-    pub dimension: usize,
+    pub blocks: Blocks,
     model: Option<Model>,
     rng: ChaCha8Rng,
 }
 
 impl Player {
-    pub fn new(dimension: usize, selection: Selection, seed: u64) -> Self {
-        let chooser = Chooser::new(dimension);
-        Self { chooser, selection, dimension, model: None, rng: stream(seed, 1) }
+    pub fn new(blocks: Blocks, selection: Selection, seed: u64) -> Self {
+        let chooser = Chooser::new(blocks);
+        Self { chooser, selection, blocks, model: None, rng: stream(seed, 1) }
     }
 
     pub fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
-        let arms = arms.chunks_exact(self.dimension);
+        let arms = rows(self.blocks, arms);
         let model = self.model.as_ref();
         Ok(Choice::Arm(self.chooser.choose(model, self.selection, arms, &mut self.rng)?))
     }
@@ -82,29 +82,70 @@ impl Player {
     }
 }
 
+/// The arms whose features are the rows of a matrix: where there are slots, row i has slot i.
+fn rows(blocks: Blocks, arms: &[f64]) -> impl Iterator<Item = Arm<'_>> {
+    let last = if blocks.slots() > 0 { u32::MAX } else { 0 };
+    let slots = (0u32..).map(move |row| row.min(last));
+    slots.zip(arms.chunks_exact(blocks.features())).map(|(slot, features)| Arm { slot, features })
+}
+
+/// A model that is never changed.
+pub struct Frozen(Player);
+
+impl Frozen {
+    /// Without a model choices are uniform.
+    pub fn new(blocks: Blocks, model: Option<Model>, selection: Selection, seed: u64) -> Self {
+        let mut player = Player::new(blocks, selection, seed);
+        player.take(model);
+        Self(player)
+    }
+}
+
+impl Algorithm for Frozen {
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.0.blocks)
+    }
+
+    fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
+        self.0.choose(arms)
+    }
+
+    fn learn(&mut self, _: Arm<'_>, _: f64) -> Result<(), SimulationError> {
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { models: 1, ..Progress::default() }
+    }
+
+    fn noise_std(&self) -> Option<f64> {
+        None
+    }
+}
+
 /// A uniformly random arm.
 pub struct Random {
-    dimension: usize,
+    blocks: Blocks,
     rng: ChaCha8Rng,
 }
 
 impl Random {
-    /// For arms with this many features.
-    pub fn new(dimension: usize, seed: u64) -> Self {
-        Self { dimension, rng: stream(seed, 1) }
+    /// For arms of this layout.
+    pub fn new(blocks: Blocks, seed: u64) -> Self {
+        Self { blocks, rng: stream(seed, 1) }
     }
 }
 
 impl Algorithm for Random {
-    fn dimension(&self) -> Option<usize> {
-        Some(self.dimension)
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.blocks)
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
-        Ok(Choice::Arm(index(&mut self.rng, arms.len() / self.dimension)))
+        Ok(Choice::Arm(index(&mut self.rng, arms.len() / self.blocks.features())))
     }
 
-    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+    fn learn(&mut self, _: Arm<'_>, _: f64) -> Result<(), SimulationError> {
         Ok(())
     }
 
@@ -121,7 +162,7 @@ impl Algorithm for Random {
 pub struct Oracle;
 
 impl Algorithm for Oracle {
-    fn dimension(&self) -> Option<usize> {
+    fn blocks(&self) -> Option<Blocks> {
         None
     }
 
@@ -129,7 +170,7 @@ impl Algorithm for Oracle {
         Ok(Choice::Best)
     }
 
-    fn learn(&mut self, _: &[f64], _: f64) -> Result<(), SimulationError> {
+    fn learn(&mut self, _: Arm<'_>, _: f64) -> Result<(), SimulationError> {
         Ok(())
     }
 

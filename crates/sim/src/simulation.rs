@@ -1,5 +1,6 @@
 use incrowd_bandit::BanditError;
-use incrowd_device::DeviceError;
+use incrowd_device::{Arm, DeviceError};
+use incrowd_protocol::{Blocks, Dimension, Layout, ProtocolError};
 use incrowd_shuffler::{CloseError, Refusal};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,14 +16,17 @@ const MOST_MISSES: u64 = 100_000_000;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// Features of another dimension than the algorithm's.
-    #[error("the environment has dimension {found}, must be the algorithm's {needed}")]
-    Dimension {
+    /// Features of another layout than the algorithm's.
+    #[error("the environment has the layout {found:?}, must be the algorithm's {needed:?}")]
+    Layout {
         /// Of the environment.
-        found: usize,
+        found: Blocks,
         /// Of the algorithm.
-        needed: usize,
+        needed: Blocks,
     },
+    /// A layout that no task can have.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -128,9 +132,11 @@ pub struct Simulation<E, A> {
 impl<E: Environment, A: Algorithm> Simulation<E, A> {
     /// Before the first person.
     pub fn new(environment: E, algorithm: A) -> Result<Self, SimulationError> {
-        let found = environment.dimension();
-        if let Some(needed) = algorithm.dimension().filter(|&needed| needed != found) {
-            return Err(SimulationError::Dimension { found, needed });
+        let dimension = u32::try_from(environment.dimension()).unwrap_or(u32::MAX);
+        let dimension = Dimension::new(dimension).map_err(ProtocolError::from)?;
+        let found = Blocks::new(dimension, environment.layout())?;
+        if let Some(needed) = algorithm.blocks().filter(|&needed| needed != found) {
+            return Err(SimulationError::Layout { found, needed });
         }
         let (person, summary) = (Person::default(), Summary::default());
         Ok(Self { environment, algorithm, person, summary, visits: None, drops: None })
@@ -193,7 +199,8 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         let now = visits.next_arrival();
         while let Some(report) = visits.next_due() {
             algorithm.wait_until(report.due)?;
-            algorithm.learn(&report.context, report.reward)?;
+            let arm = Arm { slot: report.slot, features: &report.features };
+            algorithm.learn(arm, report.reward)?;
         }
         algorithm.wait_until(now)
     }
@@ -215,13 +222,14 @@ impl<E: Environment, A: Algorithm> Simulation<E, A> {
         let Some(reward) = environment.reward(chosen) else {
             return Ok(false);
         };
-        let context = &person.arms[chosen * d..(chosen + 1) * d];
+        let slot = if environment.layout() == Layout::Shared { 0 } else { chosen as u32 };
+        let arm = Arm { slot, features: &person.arms[chosen * d..(chosen + 1) * d] };
         if drops.as_mut().is_some_and(|drops| drops.drops(reward)) {
             summary.dropped += 1;
         } else {
             summary.reward_sent += reward;
-            if !visits.as_mut().is_some_and(|visits| visits.keep(context, reward)) {
-                algorithm.learn(context, reward)?;
+            if !visits.as_mut().is_some_and(|visits| visits.keep(arm, reward)) {
+                algorithm.learn(arm, reward)?;
             }
         }
         summary.users += 1;

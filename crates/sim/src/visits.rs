@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use incrowd_device::Arm;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 use serde::{Deserialize, Serialize};
@@ -153,7 +154,8 @@ impl DropCoins {
 /// A report that is not due yet.
 pub(crate) struct Pending {
     pub due: u64,
-    pub context: Vec<f64>,
+    pub slot: u32,
+    pub features: Vec<f64>,
     pub reward: f64,
 }
 
@@ -185,10 +187,11 @@ impl Visits {
     }
 
     /// Keeps the present person's report until it is due; false if that is now.
-    pub fn keep(&mut self, context: &[f64], reward: f64) -> bool {
+    pub fn keep(&mut self, arm: Arm<'_>, reward: f64) -> bool {
         if self.delay > 0 {
             let due = self.now + self.delay;
-            self.pending.push_back(Pending { due, context: context.to_vec(), reward });
+            let (slot, features) = (arm.slot, arm.features.to_vec());
+            self.pending.push_back(Pending { due, slot, features, reward });
         }
         self.delay > 0
     }

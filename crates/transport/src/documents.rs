@@ -35,7 +35,7 @@ pub fn round(signed: &Signed, task: &Task) -> Result<RoundNotice, TransportError
     Ok(notice)
 }
 
-/// A model of the task: signed by its bandit, valid, and of its mechanism and dimension. Whether it
+/// A model of the task: signed by its bandit, valid, and of its mechanism and layout. Whether it
 /// is newer is for the caller.
 pub fn model(signed: &Signed, task: &Task) -> Result<Model, TransportError> {
     signed.verify(&task.keys().bandit, Document::Model, &task.id())?;
@@ -43,9 +43,8 @@ pub fn model(signed: &Signed, task: &Task) -> Result<Model, TransportError> {
     if model.mechanism() != task.mechanism().hash() {
         return Err(TransportError::ModelMechanism);
     }
-    let (found, needed) = (model.theta().len(), task.mechanism().dimension());
-    if found != needed {
-        return Err(TransportError::ModelDimension { found, needed });
+    if !model.fits(task.mechanism().blocks()) {
+        return Err(TransportError::ModelLayout);
     }
     Ok(model)
 }

@@ -79,14 +79,9 @@ pub enum TransportError {
     /// A model of another mechanism.
     #[error("the model is of another mechanism")]
     ModelMechanism,
-    /// A model of another dimension.
-    #[error("the model has dimension {found}, must have {needed}")]
-    ModelDimension {
-        /// Of the model.
-        found: usize,
-        /// Of the task.
-        needed: usize,
-    },
+    /// A model of another layout.
+    #[error("the model's features and slots are not those of the task")]
+    ModelLayout,
     /// The relay's key configurations are not those that the shuffler signed: they could be for
     /// this device only.
     #[error("the relay's key configurations are not those of the signed notice")]

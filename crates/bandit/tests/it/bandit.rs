@@ -141,7 +141,7 @@ fn statistics_of_another_task_are_refused() {
     }
     for (key, value) in [
         ("round", serde_json::json!(7)),
-        ("moment", serde_json::json!([0.0])),
+        ("sums", serde_json::json!([0.0])),
         ("models", serde_json::json!(1)),
     ] {
         let mut broken = json.clone();

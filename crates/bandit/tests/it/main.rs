@@ -1,4 +1,5 @@
 //! The tests of this crate from outside, linked once.
 
 mod bandit;
+mod layouts;
 mod vectors;

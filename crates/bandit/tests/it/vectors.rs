@@ -11,7 +11,11 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> T {
 }
 
 fn cases() -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/v1/models.json");
+    cases_of("models")
+}
+
+fn cases_of(file: &str) -> Vec<Value> {
+    let path = format!("{}/../../vectors/v1/{file}.json", env!("CARGO_MANIFEST_DIR"));
     read(&serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()["cases"])
 }
 
@@ -101,5 +105,49 @@ fn bad_sums_are_refused_and_change_nothing() {
         };
         assert_eq!(rule, case["error"], "{}", case["name"]);
         assert_eq!(*bandit.statistics(), before, "{}", case["name"]);
+    }
+}
+
+/// Models with slots, priors and discounts.
+#[test]
+fn sums_and_assignments_give_the_models_with_slots_as_written() {
+    let mut steps = 0;
+    for case in cases_of("layout_models") {
+        let task: TaskConfig = read(&case["task"]);
+        let mut bandit = Bandit::new(Arc::new(task));
+        assert_alike(bandit.start().as_ref(), &case["start"], &format!("{} start", case["name"]));
+        for (number, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+            let model = match step["assign"].as_array() {
+                Some(actions) => bandit.assign(read(&Value::from(actions.clone()))).unwrap(),
+                None => bandit.absorb(read::<Release>(&step["release"]).sums()).unwrap(),
+            };
+            let name = format!("{} step {number}", case["name"]);
+            assert_alike(model.as_ref(), &case["models"][number], &name);
+            steps += 1;
+        }
+    }
+    assert!(steps > 90, "{steps} steps");
+}
+
+fn assert_alike(model: Option<&Model>, wanted: &Value, name: &str) {
+    let wanted: Option<Model> = read(wanted);
+    let (Some(model), Some(wanted)) = (model, &wanted) else {
+        assert_eq!(model, wanted.as_ref(), "{name}");
+        return;
+    };
+    assert_eq!((model.version(), model.round()), (wanted.version(), wanted.round()), "{name}");
+    assert_eq!(model.mechanism(), wanted.mechanism());
+    assert_close(model.theta(), wanted.theta(), &format!("{name}: theta"));
+    assert_close(model.width_factor(), wanted.width_factor(), &format!("{name}: factor"));
+    assert_close(&[model.confidence_width()], &[wanted.confidence_width()], name);
+    assert_eq!(model.slots().len(), wanted.slots().len(), "{name}");
+    for (i, (found, wanted)) in model.slots().iter().zip(wanted.slots()).enumerate() {
+        let name = format!("{name}: slot {i}");
+        assert_eq!(found.action, wanted.action, "{name}");
+        assert_close(&found.theta, &wanted.theta, &format!("{name}: theta"));
+        assert_close(&found.width_factor, &wanted.width_factor, &format!("{name}: factor"));
+        assert_close(&found.cross_factor, &wanted.cross_factor, &format!("{name}: cross"));
+        let widths = [found.confidence_width, wanted.confidence_width];
+        assert_close(&widths[..1], &widths[1..], &format!("{name}: width"));
     }
 }

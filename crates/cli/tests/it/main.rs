@@ -3,6 +3,8 @@
 mod certify;
 mod crash;
 mod demo;
+mod features;
+mod fit;
 mod plan;
 mod services;
 mod support;

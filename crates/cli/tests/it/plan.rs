@@ -79,10 +79,11 @@ Plan for 100000 people, 5 features
      250        400         3.8450           0.9964  5 of 64 words, outside 0.201513
 
 bytes in a report               46
-predicted regret              1598  (4.4% of random choices; a rank, not a promise)
-  random choices             36488
+predicted regret               969  (2.7% of uniform choices; a prediction, no promise)
+  uniform choices            36488
 days to fill a batch         0.040  (the largest: 0.040)
 reports too late              4.6%  (at most)
+will it learn           it loses about 3 % of what uniform choices lose over 100,000 people, 15 % over the first 10,000
 ";
     assert_eq!(head, expected);
     assert!(
@@ -125,23 +126,24 @@ Round 1 opens Friday 15 January 2027, 08:00:00 UTC
      122    1 h 58 min       820      1857       588.9538           0.9999  255 bits, flip 0.714384
 
 bytes in a report               49
-predicted regret               577  (1.6% of random choices; a rank, not a promise)
-  random choices             36488
+predicted regret               412  (1.1% of uniform choices; a prediction, no promise)
+  uniform choices            36488
 pads                         55.9%  (room for 2 times the mean rate)
 surplus, lost                6e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
 under way, lost              0.14%  (at most, when their round closes)
 decision to model       at most 2 h 58 min
+will it learn           it loses about 1 % of what uniform choices lose over 100,000 people, 9 % over the first 11,000
 
 The price of each choice (searched, not certified)
                                     batches  a report has         local  central    regret    random
-  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       984     36488
-  central epsilon 2                     954  511 bits         1132.4190   2.0000       349     36488
-  half the people                      1458  255 bits          523.3475   1.0000       534     18244
-  twice the people                     1857  255 bits          588.9538   1.0000       616     72976
-  growing batches               1137..91887  511 bits         4772.0549   1.0000       462     36488
-  equal windows twice as long          3585  255 bits          808.5066   1.0000       748     36488
-  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       577     36488
-  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      3793     36488
+  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       703     36488
+  central epsilon 2                     954  511 bits         1132.4190   2.0000       226     36488
+  half the people                      1458  255 bits          523.3475   1.0000       354     18244
+  twice the people                     1857  255 bits          588.9538   1.0000       428     72976
+  growing batches               1137..91887  511 bits         4772.0549   1.0000       296     36488
+  equal windows twice as long          3585  255 bits          808.5066   1.0000       658     36488
+  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       458     36488
+  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      1989     36488
 
 Notes
   - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches
@@ -350,4 +352,43 @@ fn a_preset_keeps_to_the_cap_on_the_local_epsilon() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("above the cap of 8"));
     assert_eq!(run(&["--local-epsilon", "unlimited"]).status.code(), Some(0));
+}
+
+/// Ninety features: the plan says that it hardly learns and what would help, and `--strict` fails.
+#[test]
+fn a_plan_that_hardly_learns_says_so() {
+    let arguments = "plan --dimension 9 --slots 10 --horizon 20000 --central-epsilon 1";
+    let output = incrowd(arguments);
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(&output.stdout);
+    for words in [
+        "WARNING: this plan hardly learns",
+        "of what uniform choices lose over 20,000 people",
+        "What would help most",
+        "ten times as many people",
+        "scores of a public model",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert_eq!(incrowd(&format!("{arguments} --strict")).status.code(), Some(3));
+    let good = "plan --dimension 5 --horizon 100000 --central-epsilon 1 --strict";
+    let output = incrowd(good);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!text(&output.stdout).contains("What would help most"));
+}
+
+#[test]
+fn a_half_life_plans_forgetting() {
+    let value = json("--dimension 5 --horizon 100000 --central-epsilon 1 --half-life 60000");
+    let discount = number(&value, "discount");
+    assert!(discount > 0.5 && discount < 0.99, "{discount}");
+    let refused = |more: &str| {
+        let output = incrowd(&format!("plan --dimension 5 --horizon 100000 {more}"));
+        assert_eq!(output.status.code(), Some(2));
+        text(&output.stderr)
+    };
+    assert!(refused("--half-life 60000 --batches growing").contains("growing batches"));
+    assert!(refused("--half-life -1").contains("half-life"));
+    assert!(refused("--gap 0.7").contains("gap is 0.7, must be above 0 and at most 0.5"));
+    assert!(refused("--actions 1").contains("actions is 1, must be from 2 to 100000"));
 }

@@ -115,7 +115,7 @@ async fn r11_bad_features_and_rewards_are_told_and_reported_all_the_same() {
     client.flush().await;
     assert_eq!(server.world().opened.len(), 4);
     assert_eq!(decision.reward(1.0), Err(ClientError::WindowOver));
-    assert_eq!(client.rank_features::<[f64; 2]>(&[]).map(drop), Err(ClientError::NoActions));
+    assert_eq!(client.rank_features(&[] as &[[f64; 2]]).map(drop), Err(ClientError::NoActions));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::tape::Tape;
-use incrowd_device::{CodebookRandomizer, Device};
+use incrowd_device::{Arm, CodebookRandomizer, Device};
 use incrowd_protocol::{
     Closes, CodebookLaw, Law, Layout, Learner, Mechanism, MechanismConfig, OutsideProbability,
     Payload, Policy, STEPS, Stage, TaskConfig, Words,
@@ -403,4 +403,50 @@ fn r10_decoded_words_have_their_law_d5() {
 #[test]
 fn r10_decoded_words_have_their_law_d20() {
     decoded_words_have_their_law(20, 20_000, law(8, 2, (3, 7)));
+}
+
+/// What the central bounds need of statistics with slots (`docs/privacy-proofs.md`, section 11):
+/// unit vectors, whose products are those of one long vector, so never below -w^2/(4(1-w)), and
+/// never below 0 for people in different slots that share nothing.
+#[test]
+fn statistics_of_arms_with_slots_have_the_products_of_one_long_vector() {
+    let made = law(16, 5, (1, 4));
+    let weight = f64::from(made.moment_weight) / 256.0;
+    for (layout, shared) in
+        [(Layout::PerAction { slots: 3 }, 0), (Layout::Hybrid { slots: 3, shared: 2 }, 2)]
+    {
+        let config = MechanismConfig { layout, ..mechanism(3, 1, made).into() };
+        let mut randomizer = CodebookRandomizer::new(&config.check().unwrap());
+        let mut people = Vec::new();
+        for slot in 0..3 {
+            for (x, r) in [
+                ([1.0, 0.0, 0.0], 1.0),
+                ([-0.5, 0.75, 0.25], 1.0),
+                ([0.5, -0.75, -0.25], 1.0),
+                ([0.0, 0.6, 0.8], 0.5),
+                ([0.0, -0.6, -0.8], 1.0),
+                ([0.25, 0.125, 0.0], 0.0),
+            ] {
+                let arm = Arm { slot, features: &x };
+                people.push((slot, x, r, randomizer.statistic(made, arm, r).0.to_vec()));
+            }
+        }
+        let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut lowest = f64::INFINITY;
+        for (a, x, r, one) in &people {
+            assert!((inner(one, one) - 1.0).abs() < 1e-12);
+            for (b, y, s, other) in &people {
+                let (found, places) = (inner(one, other), one.len() - 1);
+                let same = if a == b { inner(&x[..3 - shared], &y[..3 - shared]) } else { 0.0 };
+                let t = same + inner(&x[3 - shared..], &y[3 - shared..]);
+                let lift = one[places] * other[places];
+                let wanted = weight * r * s * t + (1.0 - weight) * t * t + lift;
+                assert!((found - wanted).abs() < 1e-12, "{found} {wanted}");
+                assert!(found >= -weight * weight / (4.0 * (1.0 - weight)) - 1e-12);
+                assert!(shared > 0 || a == b || found >= 0.0, "{found}");
+                lowest = lowest.min(found);
+            }
+        }
+        assert!(lowest < -0.05, "{lowest}");
+    }
 }

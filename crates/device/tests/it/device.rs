@@ -122,9 +122,17 @@ fn model(
 ) -> Model {
     let mechanism = task.mechanism().hash();
     let (theta, width_factor) = (theta.to_vec(), width_factor.to_vec());
-    ModelParts { mechanism, version: 1, round: 1, theta, width_factor, confidence_width }
-        .check()
-        .unwrap()
+    ModelParts {
+        mechanism,
+        version: 1,
+        round: 1,
+        theta,
+        width_factor,
+        confidence_width,
+        slots: Vec::new(),
+    }
+    .check()
+    .unwrap()
 }
 
 #[test]
@@ -146,7 +154,7 @@ fn choose_takes_the_highest_upper_confidence_bound() {
 fn choose_refuses_what_it_cannot_score() {
     let task = task(Selection::Ucb {}, 0, 1);
     let mut device = Device::simulated(task.clone(), rng(3));
-    assert_eq!(device.choose(None, []), Err(DeviceError::NoArms));
+    assert_eq!(device.choose(None, Vec::<&[f64]>::new()), Err(DeviceError::NoArms));
     for bad in [&[1.0][..], &[1.0, f64::NAN], &[f64::INFINITY, 0.0]] {
         let arms = [&[0.0, 0.0][..], bad];
         let refused = Err(DeviceError::Arm { index: 1, dimension: 2 });

@@ -2,13 +2,13 @@
 //! (R9, R10).
 
 use crate::tape::Tape;
-use incrowd_device::BitsRandomizer;
+use incrowd_device::{Arm, BitsRandomizer};
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Mechanism, MechanismConfig, Round, Stage,
 };
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use num_traits::{One, Signed, Zero};
+use num_traits::{One, Signed, ToPrimitive, Zero};
 use proptest::prelude::*;
 
 fn ratio(numerator: i64, denominator: i64) -> BigRational {
@@ -21,12 +21,16 @@ fn exact(value: f64) -> BigRational {
 }
 
 fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
+    with_layout(dimension, bits, flip, Layout::Shared)
+}
+
+fn with_layout(dimension: u32, bits: u32, flip: (u32, u32), layout: Layout) -> Mechanism {
     let flip = FlipProbability::new(flip.0, flip.1).unwrap();
     MechanismConfig {
         dimension,
         context_bound: 1.0,
         schedule: vec![Stage { rounds: 1, size: 1, window: None, law: Law::bits(bits, flip) }],
-        layout: Layout::Shared,
+        layout,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
@@ -37,7 +41,7 @@ fn mechanism(dimension: u32, bits: u32, flip: (u32, u32)) -> Mechanism {
 }
 
 /// Law of each coordinate's count, from the device's own thresholds.
-fn device_law(mechanism: &Mechanism, x: &[f64], r: f64) -> Vec<Vec<BigRational>> {
+fn device_law<'a>(mechanism: &Mechanism, x: impl Into<Arm<'a>>, r: f64) -> Vec<Vec<BigRational>> {
     let mut randomizer = BitsRandomizer::new(mechanism);
     let round = mechanism.round(1).unwrap();
     let (thresholds, _) = randomizer.thresholds(round.law.as_bits().unwrap(), x, r);
@@ -280,4 +284,52 @@ fn a_tied_coin_is_decided_by_the_rest_of_its_number() {
     let mechanism = mechanism(1, 1, (3, 7));
     let wrong = wrong_coins(&mechanism, 0.3, 0.5, [-1, -1], [0, 0], [true, true]);
     assert_eq!(wrong, 0);
+}
+
+/// What `docs/privacy-proofs.md`, section 11, says of one report of d features in one of several
+/// slots, for m = 1 and without rounding: c (2 sqrt(d) + d + 1) + 2 (-ln(1-c) - c).
+fn local_epsilon(d: f64, c: f64) -> f64 {
+    c * (2.0 * d.sqrt() + d + 1.0) + 2.0 * (-(-c).ln_1p() - c)
+}
+
+/// The exact largest ratio of the device's own laws over pairs of arms of a grid, in one slot and in
+/// two, is below the stated one for slots, and above what is true of one slot.
+#[test]
+fn r9_arms_of_different_slots_are_told_apart_by_at_most_the_stated_epsilon() {
+    let ratio = |p: &BigRational, q: &BigRational| (p / q).to_f64().unwrap();
+    for (dimension, flip) in [(1, (1, 2)), (2, (4, 5)), (2, (1, 2))] {
+        let mechanism = with_layout(dimension, 1, flip, Layout::PerAction { slots: 2 });
+        let axis = [-1.0, -0.5, 0.0, 0.5, 1.0];
+        let mut laws = Vec::new();
+        for slot in 0..2 {
+            for x in &axis {
+                for y in &axis[..if dimension == 1 { 1 } else { 5 }] {
+                    // Shortened to the ball by the device.
+                    let features = &[*x, *y][..dimension as usize];
+                    for r in [0.0, 1.0] {
+                        laws.push((slot, device_law(&mechanism, Arm { slot, features }, r)));
+                    }
+                }
+            }
+        }
+        let mut worst = [0f64; 2];
+        for (a, one) in &laws {
+            for (b, other) in &laws {
+                let of_one = |(p, q): (&Vec<BigRational>, &Vec<BigRational>)| {
+                    p.iter().zip(q).map(|(p, q)| ratio(p, q)).fold(0.0, f64::max).ln()
+                };
+                let total: f64 = one.iter().zip(other).map(of_one).sum();
+                let kind = usize::from(a != b);
+                worst[kind] = worst[kind].max(total);
+            }
+        }
+        let c = 1.0 - f64::from(flip.0) / f64::from(flip.1);
+        let stated = local_epsilon(f64::from(dimension), c);
+        println!(
+            "d={dimension} c={c}: same slot {:.4}, two {:.4} of {stated:.4}",
+            worst[0], worst[1]
+        );
+        assert!(worst[1] <= stated && worst[1] > 0.9 * stated, "{worst:?} {stated}");
+        assert!(worst[0] < worst[1], "{worst:?}");
+    }
 }

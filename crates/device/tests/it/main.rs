@@ -4,6 +4,8 @@ mod codebook;
 mod coins;
 mod device;
 mod law;
+mod maps;
 mod pads;
+mod slots;
 mod tape;
 mod vectors;

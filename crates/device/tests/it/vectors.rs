@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::tape::Tape;
 use incrowd_device::{
-    BitsRandomizer, CodebookRandomizer, Device, FeatureMap, FeatureMapError, Fields, InputProblem,
+    Arm, BitsRandomizer, CodebookRandomizer, Device, FeatureMap, FeatureMapError, Fields,
+    InputProblem,
 };
 use incrowd_protocol::{
     Closes, Law, Layout, Learner, Mechanism, MechanismConfig, Payload, Policy, Stage, TaskConfig,
@@ -36,6 +37,7 @@ fn problem_name(problem: Option<InputProblem>) -> Value {
         Some(InputProblem::NotFinite) => "not_finite".into(),
         Some(InputProblem::Norm) => "norm".into(),
         Some(InputProblem::Reward) => "reward".into(),
+        Some(InputProblem::Slot(_)) => "slot".into(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -187,4 +189,82 @@ fn a_feature_map_refuses_fields_it_does_not_know() {
             assert!(error.contains("unknown field `colour`"), "{}: {error}", case["name"]);
         }
     }
+}
+
+/// Coordinates of arms with slots: thresholds or the statistic, and the whole report. One randomizer
+/// makes all reports of a mechanism, so that what an arm of another slot left behind would show.
+#[test]
+fn arms_with_slots_have_the_coordinates_and_reports_as_written() {
+    let (mut found, mut words) = (0, None::<(Mechanism, CodebookRandomizer)>);
+    let mut bits = None::<(Mechanism, BitsRandomizer)>;
+    for case in cases("layouts").iter().filter(|case| !case["report"].is_null()) {
+        let mechanism: Mechanism = read(&case["mechanism"]);
+        let (features, reward) = (floats(&case["x"]), float(&case["reward"]));
+        let arm = Arm { slot: read(&case["slot"]), features: &features };
+        match mechanism.round(1).unwrap().law {
+            Law::Bits(law) => {
+                if bits.as_ref().is_none_or(|(known, _)| *known != mechanism) {
+                    bits = Some((mechanism.clone(), BitsRandomizer::new(&mechanism)));
+                }
+                let randomizer = &mut bits.as_mut().unwrap().1;
+                let (thresholds, problem) = randomizer.thresholds(law, arm, reward);
+                let wanted: Vec<Vec<u32>> = read(&case["thresholds"]);
+                assert_eq!(thresholds, wanted.concat(), "{}", case["name"]);
+                assert_eq!(problem_name(problem), case["problem"], "{}", case["name"]);
+            }
+            Law::Codebook(law) => {
+                if words.as_ref().is_none_or(|(known, _)| *known != mechanism) {
+                    words = Some((mechanism.clone(), CodebookRandomizer::new(&mechanism)));
+                }
+                let randomizer = &mut words.as_mut().unwrap().1;
+                let (statistic, problem) = randomizer.statistic(law, arm, reward);
+                assert_eq!(statistic, floats(&case["statistic"]), "{}", case["name"]);
+                assert_eq!(problem_name(problem), case["problem"], "{}", case["name"]);
+            }
+        }
+        let task = TaskConfig::new(mechanism.clone(), Learner::default(), Policy::default());
+        let mut tape = Tape::new(hex::decode(case["random"].as_str().unwrap()).unwrap());
+        let mut device = Device::simulated(Arc::new(task.unwrap()), &mut tape);
+        let answer = device.report(1, arm, reward).unwrap();
+        let bytes = answer.report.encode(&mechanism).unwrap();
+        assert_eq!(hex::encode(bytes), case["report"], "{}", case["name"]);
+        drop(device);
+        assert_eq!(2 * tape.used(), case["random"].as_str().unwrap().len(), "{}", case["name"]);
+        found += 1;
+    }
+    assert!(found > 100, "{found} reports");
+}
+
+/// Layouts of feature maps, and features that are multiplied with a number of the map's own.
+#[test]
+fn feature_maps_of_models_with_slots_are_as_written() {
+    let (mut good, mut bad) = (0, 0);
+    for case in cases("layouts").iter().filter(|case| case["kind"] == "features") {
+        let name = &case["name"];
+        let map = match (case["error"].as_str(), serde_json::from_value(case["map"].clone())) {
+            (None, Ok::<FeatureMap, _>(map)) => map,
+            (Some(rule), Err(error)) => {
+                assert!(error.to_string().contains(rule), "{name}: {error}");
+                bad += 1;
+                continue;
+            }
+            (_, result) => panic!("{name}: {result:?}"),
+        };
+        let found = map.features(&read(&case["context"]), &read(&case["action"]));
+        assert_eq!(found.problems.len(), case["problems"].as_array().unwrap().len(), "{name}");
+        let wanted = floats(&case["x"]);
+        assert_eq!(found.x.len(), wanted.len(), "{name}");
+        for (found, wanted) in found.x.iter().zip(&wanted) {
+            let off = (found / map.context_bound() - wanted / map.context_bound()).abs();
+            assert!(off <= 1e-12, "{name}: {found} instead of {wanted}");
+        }
+        let layout = match map.layout() {
+            Layout::Shared => Value::Null,
+            Layout::PerAction { slots } => vec![slots].into(),
+            Layout::Hybrid { slots, shared } => vec![slots, shared].into(),
+        };
+        assert_eq!(layout, case["layout"], "{name}");
+        good += 1;
+    }
+    assert!(good >= 12 && bad >= 12, "{good} {bad}");
 }

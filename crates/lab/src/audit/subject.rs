@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use incrowd_device::{BitsRandomizer, CodebookRandomizer, Device, simulated_pads};
+use incrowd_device::{Arm, BitsRandomizer, CodebookRandomizer, Device, simulated_pads};
 use incrowd_protocol::{
     BitsLaw, Closes, CodebookLaw, Mechanism, Payload, Report, Round, TaskConfig, add_counts,
 };
@@ -47,7 +47,8 @@ impl<L> Subject<L> {
 
     /// One person's report as the shuffler reads it from its bytes.
     pub fn payload(&self, input: &Input, rng: &mut ChaCha8Rng) -> Result<Payload, AuditError> {
-        let answer = self.device(rng).report(self.round.number, &input.context, input.reward)?;
+        let answer =
+            self.device(rng).report(self.round.number, Arm::from(&input.context), input.reward)?;
         let bytes = answer.report.encode(&self.mechanism)?;
         Ok(Report::decode(&bytes, &self.mechanism)?.payload().clone())
     }
@@ -101,7 +102,8 @@ impl Subject<BitsLaw> {
 
     /// The law of a report, from the thresholds of the audited device itself.
     pub fn law(&self, randomizer: &mut BitsRandomizer, input: &Input) -> Law {
-        let (thresholds, _) = randomizer.thresholds(self.stated, &input.context, input.reward);
+        let (thresholds, _) =
+            randomizer.thresholds(self.stated, Arm::from(&input.context), input.reward);
         Law::of_coins(&thresholds, self.stated.bits)
     }
 
@@ -125,7 +127,8 @@ impl Subject<BitsLaw> {
         rng: &mut ChaCha8Rng,
     ) -> Result<Vec<i64>, AuditError> {
         self.release_of(batch, victim, others, rng, |input, sums, rng| {
-            let (counts, _) = randomizer.randomize(self.stated, &input.context, input.reward, rng);
+            let (counts, _) =
+                randomizer.randomize(self.stated, Arm::from(&input.context), input.reward, rng);
             sums.add(|sums| add_counts(counts, sums));
         })
     }
@@ -154,7 +157,8 @@ impl Subject<CodebookLaw> {
         rng: &mut ChaCha8Rng,
     ) -> Result<Vec<i64>, AuditError> {
         self.release_of(batch, victim, others, rng, |input, sums, rng| {
-            let (word, _) = randomizer.randomize(self.stated, &input.context, input.reward, rng);
+            let (word, _) =
+                randomizer.randomize(self.stated, Arm::from(&input.context), input.reward, rng);
             sums.add(|sums| word.add_to(sums));
         })
     }

@@ -4,7 +4,7 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{ArgGroup, Args};
 use incrowd_lab::evaluate::{
-    Estimate, Evaluation, EvaluationConfig, Format, PolicyConfig, Settings,
+    Estimate, Evaluation, EvaluationConfig, Format, ModelFile, PolicyConfig, Settings,
 };
 
 use crate::Output;
@@ -31,7 +31,7 @@ use crate::Output;
 /// --features map.toml --greedy --output json
 #[derive(Args)]
 #[command(allow_negative_numbers = true)]
-#[command(group(ArgGroup::new("what").required(true).args(["policy", "model"])))]
+#[command(group(ArgGroup::new("what").required(true).args(["policy", "model", "prior"])))]
 pub struct Arguments {
     /// The log.
     #[arg(long, value_name = "FILE")]
@@ -47,11 +47,14 @@ pub struct Arguments {
     /// confidence bound, equals by lot. Needs --features.
     #[arg(long, value_name = "FILE", requires = "features")]
     model: Option<PathBuf>,
-    /// The feature map of the model, .json or .toml. The action's name is its field `action`.
-    #[arg(long, value_name = "FILE", requires = "model")]
+    /// A prior of `incrowd fit`, as the model that is served before the first report.
+    #[arg(long, value_name = "FILE")]
+    prior: Option<PathBuf>,
+    /// The feature map of the model or prior, .json or .toml. The action's name is its field `action`.
+    #[arg(long, value_name = "FILE", conflicts_with = "policy")]
     features: Option<PathBuf>,
     /// The largest mean instead of the largest upper confidence bound.
-    #[arg(long, requires = "model")]
+    #[arg(long, conflicts_with = "policy")]
     greedy: bool,
     /// Cut weights to this, at least 1: less variance, some bias. No limit if not given.
     #[arg(long, value_name = "WEIGHT")]
@@ -74,14 +77,14 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let policy = match (&arguments.policy, &arguments.model, &arguments.features) {
+    let published = arguments.model.clone().map(ModelFile::Published);
+    let model = published.or(arguments.prior.clone().map(ModelFile::Prior));
+    let policy = match (&arguments.policy, model, &arguments.features) {
         (Some(policy), ..) => PolicyConfig::Named(policy.clone()),
-        (None, Some(model), Some(features)) => PolicyConfig::Model {
-            model: model.clone(),
-            features: features.clone(),
-            greedy: arguments.greedy,
-        },
-        _ => return Err("--policy, or --model and --features, must be given".into()),
+        (None, Some(model), Some(features)) => {
+            PolicyConfig::Model { model, features: features.clone(), greedy: arguments.greedy }
+        }
+        _ => return Err("--policy, or --model or --prior with --features, must be given".into()),
     };
     let config = EvaluationConfig {
         log: arguments.log.clone(),

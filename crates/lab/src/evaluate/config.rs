@@ -7,7 +7,8 @@ use std::{
 use incrowd_device::{FeatureMap, FeatureMapConfig, FieldKind};
 
 use super::{
-    EvaluateError, Evaluation, Format, Log, ModelPolicy, Policy, ReadOptions, Settings, parse_model,
+    EvaluateError, Evaluation, Format, Log, ModelPolicy, Policy, ReadOptions, Settings,
+    parse_model, parse_prior,
 };
 
 /// Files and settings of an evaluation.
@@ -30,15 +31,24 @@ pub struct EvaluationConfig {
 pub enum PolicyConfig {
     /// `uniform`, `logged` or `always:ACTION`.
     Named(String),
-    /// A published model.
+    /// A published model, or a prior.
     Model {
         /// Its file.
-        model: PathBuf,
+        model: ModelFile,
         /// The feature map, JSON or TOML by its extension.
         features: PathBuf,
         /// The largest mean instead of the largest upper confidence bound.
         greedy: bool,
     },
+}
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelFile {
+    /// A bandit published it.
+    Published(PathBuf),
+    /// `incrowd fit` wrote a prior.
+    Prior(PathBuf),
 }
 
 impl EvaluationConfig {
@@ -50,8 +60,15 @@ impl EvaluationConfig {
             PolicyConfig::Model { model, features, greedy } => {
                 let map = read_map(features)?;
                 texts = text_fields(&map);
-                let model = parse_model(model, &read(model, "a published model (JSON)")?)?;
-                Policy::Model(ModelPolicy::new(Box::new(model), map, *greedy)?)
+                let model = match model {
+                    ModelFile::Published(path) => {
+                        parse_model(path, &read(path, "a published model (JSON)")?)?
+                    }
+                    ModelFile::Prior(path) => {
+                        parse_prior(path, &read(path, "a prior (JSON)")?, &map)?
+                    }
+                };
+                Policy::Model(Box::new(ModelPolicy::new(model, map, *greedy)?))
             }
         };
         let options = ReadOptions { format: self.format, actions: self.actions.clone(), texts };

@@ -1,10 +1,11 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use incrowd_device::{FeatureMap, FeatureMapConfig, Fields, Value};
+use incrowd_device::{Arm, FeatureMap, FeatureMapConfig, Fields, Score, Value};
+use incrowd_protocol::Model;
 use incrowd_sim::Place;
 
 use super::{
-    Arm, EvaluateError, Log, Scorer,
+    EvaluateError, Log,
     cells::{Cells, Names},
     log::Event,
 };
@@ -21,7 +22,7 @@ pub enum Policy {
     /// The action of this name; `#1` is the first that an event offers.
     Always(String),
     /// The best action according to a model.
-    Model(ModelPolicy),
+    Model(Box<ModelPolicy>),
 }
 
 impl fmt::Display for Policy {
@@ -52,7 +53,7 @@ impl FromStr for Policy {
 
 /// The policy of devices that have a model: the best score, equals by lot.
 pub struct ModelPolicy {
-    scorer: Box<dyn Scorer>,
+    model: Model,
     map: FeatureMap,
     greedy: bool,
 }
@@ -60,16 +61,24 @@ pub struct ModelPolicy {
 impl ModelPolicy {
     /// A model and the map of the features that it was trained on. With `greedy` the largest mean
     /// wins, else the largest upper confidence bound.
-    pub fn new(
-        scorer: Box<dyn Scorer>,
-        map: FeatureMap,
-        greedy: bool,
-    ) -> Result<Self, EvaluateError> {
-        let (model, of_map) = (scorer.dimension(), map.dimension());
-        if model != of_map {
-            return Err(EvaluateError::Dimension { model, map: of_map });
+    pub fn new(model: Model, map: FeatureMap, greedy: bool) -> Result<Self, EvaluateError> {
+        let own = model.slots().first().map_or(0, |slot| slot.theta.len());
+        let (features, of_map) = (own + model.theta().len(), map.dimension());
+        if features != of_map {
+            return Err(EvaluateError::Dimension { model: features, map: of_map });
         }
-        Ok(Self { scorer, map, greedy })
+        Ok(Self { model, map, greedy })
+    }
+}
+
+impl ModelPolicy {
+    /// The score of an action; none if no slot of the model stands for it.
+    fn score(&self, action: &str, features: &[f64]) -> Option<Score> {
+        let slot = match self.model.slots() {
+            [] => 0,
+            _ => self.model.slot_of(action)? as u32,
+        };
+        Score::of(&self.model, Arm { slot, features })
     }
 }
 
@@ -158,7 +167,11 @@ impl<'a> Chooser<'a> {
         let mut scores = Vec::with_capacity(features.len());
         for (index, features) in features.iter().enumerate() {
             let action = self.log.actions.get(event.action(index) as u32);
-            let score = model.scorer.score(&Arm { action, features });
+            // An action without a slot is not shown by a device either.
+            let Some(score) = model.score(action, features) else {
+                scores.push(f64::NEG_INFINITY);
+                continue;
+            };
             let score = if model.greedy { score.mean } else { score.mean + score.width };
             if !score.is_finite() {
                 let at = Place { line: Some(event.line), ..self.log.place() };
@@ -167,6 +180,9 @@ impl<'a> Chooser<'a> {
             scores.push(score);
         }
         let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if highest == f64::NEG_INFINITY {
+            return Ok(vec![0.0; scores.len()]);
+        }
         let equals = scores.iter().filter(|&&score| score >= highest).count() as f64;
         let share = |score: &f64| if *score >= highest { 1.0 / equals } else { 0.0 };
         Ok(scores.iter().map(share).collect())

@@ -39,6 +39,8 @@ pub enum AlgorithmName {
     SdpVec,
     /// The same with growing batches, each certified by itself.
     SdpVecGrowing,
+    /// The model of the environment's public rows, never changed.
+    Frozen,
     /// Regression without exploration and without privacy.
     Greedy,
     /// A random arm.
@@ -49,7 +51,7 @@ pub enum AlgorithmName {
 
 impl AlgorithmName {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Sblb,
         Self::SblbFixed,
         Self::SblbGrowing,
@@ -64,6 +66,7 @@ impl AlgorithmName {
         Self::SdpAmp,
         Self::SdpVec,
         Self::SdpVecGrowing,
+        Self::Frozen,
         Self::Greedy,
         Self::Random,
         Self::Oracle,
@@ -86,6 +89,7 @@ impl AlgorithmName {
             Self::SdpAmp => "sdp-amp",
             Self::SdpVec => "sdp-vec",
             Self::SdpVecGrowing => "sdp-vec-growing",
+            Self::Frozen => "frozen",
             Self::Greedy => "greedy",
             Self::Random => "random",
             Self::Oracle => "oracle",
@@ -94,7 +98,7 @@ impl AlgorithmName {
 
     /// Whether it has a confidence width to scale.
     pub fn explores(self) -> bool {
-        !matches!(self, Self::Greedy | Self::Random | Self::Oracle)
+        !matches!(self, Self::Frozen | Self::Greedy | Self::Random | Self::Oracle)
     }
 
     /// Whether anything of it depends on a privacy level.
@@ -204,6 +208,13 @@ pub struct AlgorithmConfig {
     /// What closes the batches of sblb.
     #[serde(default, skip_serializing_if = "ClosedBy::is_count")]
     pub closes: ClosedBy,
+    /// People that the environment's public rows count for as a prior of sblb; without it there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<f64>,
+    /// People after whom half of a taste is left: sblb forgets as it is planned for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<f64>,
 }
 
 impl AlgorithmConfig {
@@ -223,6 +234,8 @@ impl AlgorithmConfig {
             preset: None,
             width: WidthMode::Calibrated,
             closes: ClosedBy::Count,
+            prior: None,
+            half_life: None,
         }
     }
 
@@ -243,6 +256,8 @@ impl AlgorithmConfig {
             range(what, value, |v| v > 0.0 && v.is_finite(), "above 0 and finite")
         };
         positive("central_epsilon", self.central_epsilon)?;
+        positive("half_life", self.half_life)?;
+        positive("prior", self.prior)?;
         if let Some(LocalLimit::AtMost(epsilon)) = self.local_epsilon {
             positive("local_epsilon", Some(epsilon))?;
         }
@@ -310,7 +325,13 @@ impl AlgorithmConfig {
                 sblb && !by_proposition_1 && self.preset.is_none(),
             ),
         ];
-        match options.into_iter().find(|&(_, given, used)| given && !used) {
+        let planned = sblb && !by_proposition_1 && self.preset.is_none();
+        let options = options.into_iter().chain([
+            ("prior", self.prior.is_some(), planned && self.width == WidthMode::Calibrated),
+            ("half_life", self.half_life.is_some(), planned && name != Name::SblbGrowing),
+        ]);
+        let mut options = options;
+        match options.find(|&(_, given, used)| given && !used) {
             Some((option, ..)) => {
                 Err(ExperimentError::Unused { algorithm: self.label().into(), option })
             }

@@ -1,7 +1,7 @@
 //! Baselines: the least certified noise, and the batches with the least predicted regret.
 
 use incrowd_planner::{LocalLimit, SMALLEST_BATCH};
-use incrowd_protocol::{LearnerConfig, Selection};
+use incrowd_protocol::{Blocks, LearnerConfig, Selection};
 use serde_json::json;
 
 use super::{
@@ -21,50 +21,52 @@ const LOCAL_INTERVAL: u32 = 100;
 /// A run of a baseline's mechanism, with batches of these sizes where it has none of its own.
 pub(super) fn start_baseline(
     baseline: &Baseline,
+    blocks: Blocks,
     sizes: &[u32],
     learner: LearnerConfig,
     selection: Selection,
     seed: u64,
 ) -> Box<dyn Algorithm + Send> {
-    let (d, hash) = (baseline.dimension() as usize, baseline.hash());
+    let hash = baseline.hash();
     match *baseline {
         Baseline::GaussianTree { leaf_size, leaves, noise_std, .. } => {
             // Nobody comes after the last leaf.
             let releases = leaves - 1;
-            let (noise, leaves) = (Tree::new(d, releases, noise_std), (vec![leaf_size], releases));
-            let server = PrefixServer::new(noise, d, leaves, learner, hash, seed);
-            Box::new(Trusted::new(server, d, selection, seed))
+            let noise = Tree::new(blocks, releases, noise_std);
+            let leaves = (vec![leaf_size], releases);
+            let server = PrefixServer::new(noise, blocks, leaves, learner, hash, seed);
+            Box::new(Trusted::new(server, blocks, selection, seed))
         }
         Baseline::GaussianFactorized { releases, noise_std, .. } => {
-            let noise = Factorized::new(d, releases, noise_std);
+            let noise = Factorized::new(blocks, releases, noise_std);
             let leaves = (sizes.to_vec(), releases);
-            let server = PrefixServer::new(noise, d, leaves, learner, hash, seed);
-            Box::new(Trusted::new(server, d, selection, seed))
+            let server = PrefixServer::new(noise, blocks, leaves, learner, hash, seed);
+            Box::new(Trusted::new(server, blocks, selection, seed))
         }
         Baseline::GaussianBatches { noise_std, .. } => {
             let noise = GaussianNoise::PerBatch(noise_std);
-            let aggregator = GaussianAggregator::new(d, sizes.to_vec(), noise, seed);
+            let aggregator = GaussianAggregator::new(blocks, sizes.to_vec(), noise, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::LocalGaussian { noise_std, .. } => {
             let noise = GaussianNoise::PerPerson(noise_std);
-            let aggregator = GaussianAggregator::new(d, sizes.to_vec(), noise, seed);
+            let aggregator = GaussianAggregator::new(blocks, sizes.to_vec(), noise, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::LocalPrivUnit { outside, above, moment_weight, .. } => {
             let law = PrivUnit::new(outside, above);
             let law = law.expect("invariant: it is certified, so its numbers are in range");
             let interval = sizes.first().copied().unwrap_or(LOCAL_INTERVAL);
-            let aggregator = PrivUnitAggregator::new(d, interval, law, moment_weight, seed);
+            let aggregator = PrivUnitAggregator::new(blocks, interval, law, moment_weight, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::ShuffledGaussian { batch_size, noise_std, .. } => {
             let noise = GaussianNoise::PerPerson(noise_std);
-            let aggregator = GaussianAggregator::new(d, vec![batch_size], noise, seed);
+            let aggregator = GaussianAggregator::new(blocks, vec![batch_size], noise, seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
         Baseline::ShuffledBinomial { ref batches, .. } => {
-            let aggregator = BinomialAggregator::new(d, batches.clone(), seed);
+            let aggregator = BinomialAggregator::new(blocks, batches.clone(), seed);
             Box::new(Untrusted::new(aggregator, hash, learner, selection, seed))
         }
     }
@@ -81,12 +83,18 @@ impl Preparation<'_> {
         Ok(self.finish(guarantee, value, Kind::Baseline(running, sizes)))
     }
 
+    /// Baselines are certified for one long vector of all parameters, which every layout is a part
+    /// of.
+    fn parameters(&self) -> u32 {
+        self.blocks.parameters() as u32
+    }
+
     /// The mechanism, and the sizes of its batches where they are not part of it.
     fn mechanism(&self) -> Result<(Baseline, Vec<u32>), ExperimentError> {
         use AlgorithmName as Name;
         let epsilon = self.epsilon()?;
         let paper = self.algorithm.accounting == Accounting::Paper;
-        let (d, delta) = (self.setting.dimension, self.delta);
+        let (d, delta) = (self.parameters(), self.delta);
         let without_sizes = |(baseline, _)| (baseline, Vec::new());
         let calibrated = match self.algorithm.name {
             Name::LdpGaussian => baseline::local_gaussian(d, epsilon, delta)
@@ -143,7 +151,7 @@ impl Preparation<'_> {
 
     /// Correlated noise over growing leaves: the fewer prefixes, the less noise each.
     fn growing_factorized(&self, epsilon: f64) -> Result<(Baseline, Vec<u32>), BaselineError> {
-        let (d, delta) = (self.setting.dimension, self.delta);
+        let (d, delta) = (self.parameters(), self.delta);
         let one = baseline::gaussian_factorized(d, 1, epsilon, delta)?.noise_std();
         let sizes = self.best_growing(|leaves| {
             let shares = prefix_variances(releases(leaves as u32));
@@ -161,7 +169,7 @@ impl Preparation<'_> {
     /// noise that the smallest batch needs: at the same epsilon that of a larger one is a little
     /// less.
     fn growing_binomial(&self, epsilon: f64) -> Result<(Baseline, Vec<u32>), BaselineError> {
-        let (d, delta) = (self.setting.dimension, self.delta);
+        let (d, delta) = (self.parameters(), self.delta);
         let smallest = u64::from(SMALLEST_BATCH).min(self.setting.horizon) as u32;
         let one = baseline::shuffled_binomial(d, &[smallest], epsilon, delta)?.noise_std();
         let sizes = self.best_growing(|_| move |released| one * one * released as f64);

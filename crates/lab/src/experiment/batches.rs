@@ -2,7 +2,8 @@
 
 use std::iter;
 
-use incrowd_planner::{SMALLEST_BATCH, predicted_regret_with, random_regret, sizes};
+use incrowd_planner::{SMALLEST_BATCH, random_regret, rank_with, sizes};
+use incrowd_protocol::Blocks;
 use incrowd_sim::baseline::{Baseline, BaselineError, prefix_variances};
 
 use super::prepare::Preparation;
@@ -16,7 +17,6 @@ impl Preparation<'_> {
     {
         let horizon = self.setting.horizon;
         let largest = u32::try_from(horizon).unwrap_or(u32::MAX);
-        let dimension = self.setting.dimension as usize;
         let (mut best, mut least) = (Vec::new(), f64::INFINITY);
         let mut first = f64::from(SMALLEST_BATCH).min(horizon as f64);
         while first <= horizon as f64 / 2.0 || best.is_empty() {
@@ -30,9 +30,9 @@ impl Preparation<'_> {
                 let variance = variance(sizes.len());
                 let models = sizes.iter().enumerate().scan(0.0, |people, (i, &batch)| {
                     *people += f64::from(batch);
-                    Some((*people, error_size(variance(i + 1).sqrt(), dimension)))
+                    Some((*people, error_size(variance(i + 1).sqrt(), self.blocks)))
                 });
-                let regret = predicted_regret_with(dimension, horizon as f64, models);
+                let regret = rank_with(self.blocks, horizon as f64, models);
                 if regret < least {
                     (best, least) = (sizes, regret);
                 }
@@ -58,12 +58,12 @@ impl Preparation<'_> {
         let mut size = f64::from(smallest).min(horizon);
         while size <= horizon / 2.0 || best.is_none() {
             let baseline = calibrate(size as u32)?;
-            let regret = predicted(&baseline, horizon, size);
+            let regret = predicted(&baseline, self.blocks, horizon, size);
             if regret < least {
                 (best, least) = (Some((baseline, size as u32)), regret);
             }
             // From here on the first batch alone costs more than that.
-            if random_regret(self.setting.dimension as usize) * size > least {
+            if random_regret(self.blocks) * size > least {
                 break;
             }
             size = (size * sizes::FIRST_STEP).floor();
@@ -72,9 +72,8 @@ impl Preparation<'_> {
     }
 }
 
-fn predicted(baseline: &Baseline, horizon: f64, batch: f64) -> f64 {
-    let dimension = baseline.dimension() as usize;
-    let size = error_size(baseline.noise_std(), dimension);
+fn predicted(baseline: &Baseline, blocks: Blocks, horizon: f64, batch: f64) -> f64 {
+    let size = error_size(baseline.noise_std(), blocks);
     let shares = match *baseline {
         Baseline::GaussianFactorized { releases, .. } => prefix_variances(releases),
         _ => Vec::new(),
@@ -94,10 +93,10 @@ fn predicted(baseline: &Baseline, horizon: f64, batch: f64) -> f64 {
     let models = iter::successors(Some(1.0), next)
         .take_while(|releases| releases * batch <= horizon)
         .map(|releases| (releases * batch, noise(releases)));
-    predicted_regret_with(dimension, horizon, models)
+    rank_with(blocks, horizon, models)
 }
 
 /// Size of a vector of d errors, as in the calibrated widths: about its 95% quantile.
-fn error_size(std: f64, dimension: usize) -> f64 {
-    std * (2.0 * dimension as f64).sqrt()
+fn error_size(std: f64, blocks: Blocks) -> f64 {
+    std * (2.0 * blocks.features() as f64).sqrt()
 }

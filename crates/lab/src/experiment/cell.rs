@@ -6,11 +6,11 @@ use std::{
     time::Instant,
 };
 
-use incrowd_protocol::{LearnerConfig, MechanismHash};
+use incrowd_protocol::{Layout, LearnerConfig, MechanismHash, Prior, PriorConfig};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{AlgorithmConfig, Experiment, ExperimentError, Prepared, Setting};
+use super::{AlgorithmConfig, AlgorithmName, Experiment, ExperimentError, Prepared, Setting};
 use incrowd_sim::{Algorithm as _, ArrivalsConfig, DropConfig, Environment, Simulation, Summary};
 
 /// To be raised when the same cell gives another result than before: then nothing old is taken for
@@ -42,6 +42,9 @@ pub struct CellResult {
     pub seconds: f64,
 }
 
+/// Weight of a prior that nothing is added to: only its direction matters.
+const FROZEN: f64 = 1e6;
+
 /// Identity of a run: whatever its result depends on.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Cell<'a> {
@@ -49,6 +52,9 @@ pub(super) struct Cell<'a> {
     learner: LearnerConfig,
     algorithm: AlgorithmConfig,
     environment: &'a str,
+    /// A plan depends on it, not on anything else about the environment.
+    #[serde(skip_serializing_if = "Layout::is_shared")]
+    layout: Layout,
     setting: Setting,
     delta: f64,
     pub exploration: Option<f64>,
@@ -69,7 +75,8 @@ impl<'a> Cell<'a> {
         exploration: Option<f64>,
         seed: u64,
     ) -> Self {
-        let environment = experiment.source(setting).fingerprint();
+        let source = experiment.source(setting);
+        let (environment, layout) = (source.fingerprint(), source.layout());
         let (name, mut setting) = (algorithm.name, setting.clone());
         if !name.is_private() {
             (setting.central_epsilon, setting.local_epsilon) = (None, None);
@@ -83,6 +90,7 @@ impl<'a> Cell<'a> {
             learner: LearnerConfig::default(),
             algorithm: AlgorithmConfig { label: None, exploration: None, ..algorithm.clone() },
             environment,
+            layout,
             setting,
             delta: experiment.config().delta,
             exploration,
@@ -90,6 +98,26 @@ impl<'a> Cell<'a> {
             arrivals: experiment.config().arrivals,
             drop: experiment.config().drop,
         }
+    }
+
+    /// What the environment's public rows say, with the weight that the algorithm gives them.
+    fn prior(
+        &self,
+        experiment: &Experiment,
+        label: &str,
+    ) -> Result<Option<Prior>, ExperimentError> {
+        let people = match self.algorithm.name {
+            AlgorithmName::Frozen => Some(FROZEN),
+            _ => self.algorithm.prior,
+        };
+        let Some(people) = people else { return Ok(None) };
+        let algorithm = || label.into();
+        let needs = "an environment with public rows";
+        let values = experiment.source(&self.setting).public_statistic();
+        let values =
+            values.ok_or_else(|| ExperimentError::Needs { algorithm: algorithm(), needs })?;
+        let prior = PriorConfig { people, values }.check();
+        prior.map(Some).map_err(|error| ExperimentError::Protocol { algorithm: algorithm(), error })
     }
 
     /// Name of the run's file.
@@ -102,7 +130,8 @@ impl<'a> Cell<'a> {
     pub fn preparation(self) -> Self {
         let assumptions = self.setting.assumptions.of_plan(self.algorithm.name);
         let setting = Setting { environment: String::new(), arms: 0, assumptions, ..self.setting };
-        Self { exploration: None, seed: 0, environment: "", setting, ..self }
+        let algorithm = AlgorithmConfig { prior: None, ..self.algorithm };
+        Self { exploration: None, seed: 0, environment: "", setting, algorithm, ..self }
     }
 }
 
@@ -148,8 +177,9 @@ pub(super) fn run(
     let begin = Instant::now();
     let seed = cell.seed;
     let failed = |error| ExperimentError::Simulation { algorithm: label.into(), seed, error };
+    let prior = cell.prior(experiment, label)?;
     let algorithm = prepared
-        .start(cell.exploration, &cell.setting.assumptions, seed)
+        .start(cell.exploration, &cell.setting.assumptions, prior, seed)
         .map_err(|error| ExperimentError::Protocol { algorithm: label.into(), error })?;
     let mut simulation = Simulation::new(environment, algorithm).map_err(failed)?;
     if let Some(arrivals) = experiment.arrivals() {

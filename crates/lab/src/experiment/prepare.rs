@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use incrowd_bandit::Bandit;
 use incrowd_planner::{
     LocalLimit, PaperStatement, PlanError, PlanRequest, SMALLEST_BATCH, Shape, paper::Randomizer,
     plan, sizes,
 };
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Bits, Closes, Confidence, Dimension, FlipProbability, Law, Layout, Learner, LearnerConfig,
-    MechanismConfig, PolicyConfig, Selection, Stage, TaskConfig, UpdateRule,
+    Bits, Blocks, Closes, Confidence, Dimension, FlipProbability, Law, Layout, Learner,
+    LearnerConfig, MechanismConfig, Model, PolicyConfig, Prior, ProtocolError, Selection, Stage,
+    TaskConfig, UpdateRule,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ use super::{
     WidthMode, baseline::start_baseline, config::local_limit, units::InUnitsOf,
 };
 use incrowd_sim::{
-    Algorithm, Arrivals, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
+    Algorithm, Arrivals, Frozen, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
     baseline::{Baseline, BaselineError},
 };
 
@@ -31,7 +33,8 @@ pub struct Prepared {
     certificate: Value,
     learner: LearnerConfig,
     selection: Selection,
-    dimension: usize,
+    dimension: u32,
+    layout: Layout,
     kind: Kind,
 }
 
@@ -44,6 +47,8 @@ pub(super) enum Kind {
     LinUcb {
         rarely_switching: bool,
     },
+    /// The environment's public rows, and nothing else.
+    Frozen,
     Random,
     Oracle,
 }
@@ -52,6 +57,8 @@ pub(super) enum Kind {
 pub(super) struct Preparation<'a> {
     pub algorithm: &'a AlgorithmConfig,
     pub setting: &'a Setting,
+    pub blocks: Blocks,
+    pub layout: Layout,
     pub delta: f64,
     pub arrivals: Option<&'a Arrivals>,
 }
@@ -61,10 +68,15 @@ impl Prepared {
     pub fn new(
         algorithm: &AlgorithmConfig,
         setting: &Setting,
+        layout: Layout,
         delta: f64,
         arrivals: Option<&Arrivals>,
     ) -> Result<Self, ExperimentError> {
-        Preparation { algorithm, setting, delta, arrivals }.prepare()
+        let wrong =
+            |error| ExperimentError::Protocol { algorithm: algorithm.label().into(), error };
+        let dimension = Dimension::new(setting.dimension)?;
+        let blocks = Blocks::new(dimension, layout).map_err(wrong)?;
+        Preparation { algorithm, setting, blocks, layout, delta, arrivals }.prepare()
     }
 
     /// What it promises.
@@ -82,7 +94,7 @@ impl Prepared {
         let running = match &self.kind {
             Kind::Sblb(task) => task.mechanism().hash(),
             Kind::Baseline(baseline, _) => baseline.hash(),
-            Kind::LinUcb { .. } | Kind::Random | Kind::Oracle => {
+            Kind::LinUcb { .. } | Kind::Frozen | Kind::Random | Kind::Oracle => {
                 return self.guarantee.mechanism().is_none() && self.certificate.is_null();
             }
         };
@@ -96,9 +108,11 @@ impl Prepared {
         &self,
         exploration: Option<f64>,
         told: &Assumptions,
+        prior: Option<Prior>,
         seed: u64,
-    ) -> Result<Box<dyn Algorithm + Send>, incrowd_protocol::ProtocolError> {
-        let (d, selection, bound) = (self.dimension, self.selection, told.context_bound);
+    ) -> Result<Box<dyn Algorithm + Send>, ProtocolError> {
+        let blocks = Blocks::new(Dimension::new(self.dimension)?, self.layout)?;
+        let (selection, bound) = (self.selection, told.context_bound);
         let learner = told.learner(with_exploration(self.learner, exploration));
         // Baselines learn from x/L, whose parameter is L theta*.
         let in_units =
@@ -107,20 +121,50 @@ impl Prepared {
             Kind::Sblb(task) => {
                 let learner = learner.check()?;
                 let task = TaskConfig::new(task.mechanism().clone(), learner, *task.policy())?;
+                let task = match prior {
+                    Some(prior) => task.with_prior(prior)?,
+                    None => task,
+                };
                 Box::new(Sblb::new(Arc::new(task), Path::Bulk, seed))
             }
             Kind::Baseline(baseline, sizes) => {
-                let baseline = start_baseline(baseline, sizes, in_units, selection, seed);
+                let baseline = start_baseline(baseline, blocks, sizes, in_units, selection, seed);
                 InUnitsOf::wrap(bound, baseline)
             }
             Kind::LinUcb { rarely_switching } => {
-                let server = LinUcb::new(d, in_units, *rarely_switching);
-                InUnitsOf::wrap(bound, Box::new(Trusted::new(server, d, selection, seed)))
+                let server = LinUcb::new(blocks, in_units, *rarely_switching);
+                InUnitsOf::wrap(bound, Box::new(Trusted::new(server, blocks, selection, seed)))
             }
-            Kind::Random => Box::new(Random::new(d, seed)),
+            Kind::Frozen => {
+                let model = match prior {
+                    Some(prior) => frozen(self.dimension, self.layout, prior)?,
+                    None => None,
+                };
+                let frozen = Frozen::new(blocks, model, selection, seed);
+                InUnitsOf::wrap(bound, Box::new(frozen))
+            }
+            Kind::Random => Box::new(Random::new(blocks, seed)),
             Kind::Oracle => Box::new(Oracle),
         })
     }
+}
+
+/// The model of public rows alone: as a task has it before its first release, without exploration.
+fn frozen(dimension: u32, layout: Layout, prior: Prior) -> Result<Option<Model>, ProtocolError> {
+    let law = Law::bits(1, FlipProbability::new(1, 2)?);
+    let mechanism = MechanismConfig {
+        dimension,
+        context_bound: 1.0,
+        schedule: vec![Stage { rounds: 1, size: 1, window: None, law }],
+        layout,
+        closes: Closes::Count { grace: 0 },
+        central_delta: 0.5,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    let learner = with_exploration(LearnerConfig::default(), Some(0.0)).check()?;
+    let task = TaskConfig::new(mechanism.check()?, learner, PolicyConfig::default().check()?)?;
+    Ok(Bandit::new(Arc::new(task.with_prior(prior)?)).start())
 }
 
 fn with_exploration(learner: LearnerConfig, exploration: Option<f64>) -> LearnerConfig {
@@ -148,6 +192,7 @@ impl Preparation<'_> {
             | Name::SdpVecGrowing => self.baseline(),
             Name::Linucb | Name::Greedy => Ok(self.without_privacy(false)),
             Name::LinucbLowswitch => Ok(self.without_privacy(true)),
+            Name::Frozen => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Frozen)),
             Name::Random => Ok(self.finish(Guarantee::of_silence(), Value::Null, Kind::Random)),
             Name::Oracle => Ok(self.finish(Guarantee::of_oracle(), Value::Null, Kind::Oracle)),
         }
@@ -169,7 +214,8 @@ impl Preparation<'_> {
             certificate,
             learner: with_exploration(learner, self.algorithm.exploration),
             selection: self.selection(),
-            dimension: self.setting.dimension as usize,
+            dimension: self.setting.dimension,
+            layout: self.layout,
             kind,
         }
     }
@@ -198,7 +244,7 @@ impl Preparation<'_> {
         ExperimentError::Plan { algorithm: self.algorithm.label().into(), error }
     }
 
-    pub fn protocol(&self, error: incrowd_protocol::ProtocolError) -> ExperimentError {
+    pub fn protocol(&self, error: ProtocolError) -> ExperimentError {
         ExperimentError::Protocol { algorithm: self.algorithm.label().into(), error }
     }
 
@@ -247,6 +293,8 @@ impl Preparation<'_> {
             encoding: algorithm.encoding.unwrap_or_default(),
             shape: if growing { Shape::Growing } else { Shape::Fixed },
             preset: algorithm.preset,
+            layout: self.layout,
+            half_life: algorithm.half_life,
             participations: told.participations,
             honest_fraction: told.honest_fraction,
             ..PlanRequest::new(self.setting.dimension, self.setting.horizon)
@@ -285,7 +333,7 @@ impl Preparation<'_> {
                 dimension: self.setting.dimension,
                 context_bound: 1.0,
                 schedule: sizes.into_iter().map(stage).collect(),
-                layout: Layout::Shared,
+                layout: self.layout,
                 closes: Closes::Count { grace: 0 },
                 central_delta: self.delta,
                 participations: 1,

@@ -286,7 +286,8 @@ impl Runner<'_> {
         let fresh = missing.into_par_iter().map(|(key, (preparation, line))| {
             let name = name(line);
             (self.report)(Event::Planning(&name));
-            let plan = Prepared::new(line.algorithm, line.setting, delta, arrivals)?;
+            let layout = self.experiment.source(line.setting).layout();
+            let plan = Prepared::new(line.algorithm, line.setting, layout, delta, arrivals)?;
             plans.save(&preparation, &plan)?;
             (self.report)(Event::Planned(&name));
             Ok((key, plan))

@@ -1,5 +1,7 @@
 //! A baseline, which takes features of norm at most 1, among people with another bound.
 
+use incrowd_device::Arm;
+use incrowd_protocol::Blocks;
 use incrowd_sim::{Algorithm, Choice, ParameterEstimate, Progress, SimulationError};
 
 /// Divides features by L before they are shown to an algorithm.
@@ -25,8 +27,8 @@ impl InUnitsOf {
 }
 
 impl Algorithm for InUnitsOf {
-    fn dimension(&self) -> Option<usize> {
-        self.algorithm.dimension()
+    fn blocks(&self) -> Option<Blocks> {
+        self.algorithm.blocks()
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
@@ -34,9 +36,9 @@ impl Algorithm for InUnitsOf {
         self.algorithm.choose(&self.scaled)
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        self.scale(context);
-        self.algorithm.learn(&self.scaled, reward)
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        self.scale(arm.features);
+        self.algorithm.learn(Arm { features: &self.scaled, ..arm }, reward)
     }
 
     fn wait_until(&mut self, now: u64) -> Result<(), SimulationError> {

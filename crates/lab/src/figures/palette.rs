@@ -21,7 +21,7 @@ const SHORT: Dash = (2.5, 3.0);
 type Known = (&'static str, Colour, Dash, Marker, &'static str);
 
 /// A label belongs to the longest name that it begins with.
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 19] = [
     ("sblb-growing", BLUE, SOLID, Marker::Circle, "incrowd, growing batches"),
     ("sblb", SKY, SOLID, Marker::Square, "incrowd, equal batches"),
     ("sblb-fixed", NAVY, SOLID, Marker::Diamond, "incrowd, a model from every batch"),
@@ -43,6 +43,7 @@ const KNOWN: [Known; 18] = [
     ("paper", OLIVE, SOLID, Marker::Hexagon, "the paper's own parameters"),
     ("linucb", INK, MIDDLE, Marker::Tick, "no privacy"),
     ("linucb-lowswitch", GREY, LONG, Marker::Tick, "no privacy, few models"),
+    ("frozen", INK, MIDDLE, Marker::Bar, "the prior alone, never changed"),
     ("greedy", GREY, MIDDLE, Marker::Diamond, "no privacy, no exploration"),
     ("random", GREY, SHORT, Marker::Bar, "learns nothing"),
     ("oracle", INK, LONG, Marker::Bar, "knows the best choice"),
@@ -153,6 +154,7 @@ mod tests {
             ("sdp-amp", "forest"),
             ("sdp-vec", "lime"),
             ("sdp-vec-growing", "green"),
+            ("frozen", "ink"),
             ("greedy", "grey"),
             ("random", "grey"),
             ("oracle", "ink"),

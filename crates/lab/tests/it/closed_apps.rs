@@ -6,6 +6,7 @@ use incrowd_lab::experiment::{
     AlgorithmConfig, AlgorithmName, Assumptions, ClosedBy, ExperimentConfig, Prepared, Row, Setting,
 };
 use incrowd_planner::{LocalLimit, PlanRequest, Shape, plan};
+use incrowd_protocol::Layout;
 use incrowd_sim::ArrivalsConfig;
 
 use crate::experiment::{Scratch, experiment, files};
@@ -106,7 +107,8 @@ fn a_simulated_plan_is_the_planners() {
         [(AlgorithmName::Sblb, Shape::Fixed), (AlgorithmName::SblbGrowing, Shape::Growing)]
     {
         let algorithm = AlgorithmConfig { closes: ClosedBy::Time, ..AlgorithmConfig::new(name) };
-        let simulated = Prepared::new(&algorithm, &setting, 1e-6, Some(&arrivals)).unwrap();
+        let simulated =
+            Prepared::new(&algorithm, &setting, Layout::Shared, 1e-6, Some(&arrivals)).unwrap();
         let request = PlanRequest {
             users_per_day: Some(2000.0),
             opens: Some(0),
@@ -121,7 +123,10 @@ fn a_simulated_plan_is_the_planners() {
         let mechanism = deployed.task().mechanism();
         assert!(mechanism.window(1).unwrap().is_some(), "{name:?} closes by time");
         assert_eq!(simulated.guarantee().mechanism(), Some(mechanism.hash()), "{name:?}");
-        assert!(Prepared::new(&algorithm, &setting, 1e-6, None).is_err(), "no clock");
+        assert!(
+            Prepared::new(&algorithm, &setting, Layout::Shared, 1e-6, None).is_err(),
+            "no clock"
+        );
     }
 }
 

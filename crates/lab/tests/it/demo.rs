@@ -47,7 +47,7 @@ fn the_demo_confirms_the_predicted_regret() {
             simulation.run(100_000).unwrap();
             regret += simulation.summary().regret / 3.0;
         }
-        let ratio = plan.predicted_regret / regret;
+        let ratio = plan.prediction.regret / regret;
         assert!((0.5..2.0).contains(&ratio), "{encoding:?}: {ratio}");
     }
 }

@@ -47,7 +47,7 @@ fn estimators_agree_with_an_independent_script() {
         let bytes = serde_json::to_vec(&expected["model"]).unwrap();
         let model = parse_model(Path::new("model.json"), &bytes).unwrap();
         let map: FeatureMap = serde_json::from_value(expected["features"].clone()).unwrap();
-        Policy::Model(ModelPolicy::new(Box::new(model), map, greedy).unwrap())
+        Policy::Model(Box::new(ModelPolicy::new(model, map, greedy).unwrap()))
     };
     let options = ReadOptions { actions: vec!["d".into()], ..ReadOptions::default() };
     let csv = include_bytes!("../reference/evaluate.csv");

@@ -10,6 +10,8 @@ mod evaluate;
 mod evaluate_command;
 mod experiment;
 mod figures;
+mod learning;
+mod reader;
 mod simulate_command;
 mod tutorial;
 mod unchanged;

@@ -19,7 +19,7 @@ fn every_block_of_the_tutorial_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/tutorial.md")).unwrap();
     let blocks = blocks(&page);
-    assert_eq!(blocks.len(), 6, "one for each section");
+    assert_eq!(blocks.len(), 9, "one for each section, and two for what helps");
 
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tutorial");
     let _ = fs::remove_dir_all(&directory);
@@ -39,12 +39,17 @@ fn every_block_of_the_tutorial_runs() {
     }
     for file in [
         "task.toml",
-        "cost/table.csv",
-        "trusting/report.html",
-        "trusting/figures/regret-1.svg",
+        "service.toml",
+        "more/table.csv",
+        "cost/report.html",
+        "cost/figures/regret-1.svg",
         "curve/figures/epsilon.svg",
         "height/report.html",
     ] {
         assert!(directory.join(file).exists(), "{file}");
     }
+    // The map of the page is that of the example, but for its comment.
+    let page_map = fs::read_to_string(directory.join("reader.toml")).unwrap();
+    let example = fs::read_to_string(root.join("crates/client/examples/reader.toml")).unwrap();
+    assert_eq!(example.split_once('\n').unwrap().1, page_map);
 }

@@ -14,7 +14,7 @@ use std::{
 use axum::Router;
 use incrowd_bandit::Bandit;
 use incrowd_envelope::Document;
-use incrowd_protocol::{Release, Task, TaskId};
+use incrowd_protocol::{Model, Release, Task, TaskId};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -79,13 +79,7 @@ impl BanditServer {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
             }
             metrics.certified(&id, &config.limits.admit(&task)?);
-            let config = Arc::new(task.config().clone());
-            let learner = match store.open(&task)? {
-                None => Learner { bandit: Bandit::new(config), last: None },
-                Some(Absorbed { statistics, last }) => {
-                    Learner { bandit: Bandit::resume(config, statistics)?, last: Some(last) }
-                }
-            };
+            let learner = Learner::open(store.as_ref(), &task)?;
             let model = store.model(&id)?.map(|model| publish(model, &keys, &id));
             let version = model.as_ref().map_or(0, |model| model.version);
             metrics.absorbed(&id, learner.bandit.statistics().round(), version);
@@ -142,11 +136,7 @@ impl BanditServer {
         if document.previous() != current.last {
             return Err(CollectError::Chain { round: sums.round() });
         }
-        let model = model.map(|model| {
-            let bytes = serde_json::to_vec(&model)
-                .expect("invariant: a model is plain data, which can always be written");
-            StoredModel { version: model.version(), bytes }
-        });
+        let model = model.as_ref().map(stored);
         let (round, previous, statistics) = (sums.round(), current.last, next.statistics());
         let step = Step { round, previous, release, statistics, model: model.as_ref() };
         self.store.absorb(&id, &step)?;
@@ -158,6 +148,37 @@ impl BanditServer {
         self.metrics.absorbed(&id, round, version);
         Ok(())
     }
+}
+
+impl Learner {
+    /// Where the store left it. Before the first release, and when the slots stand for other
+    /// actions than before, there is a model to be written down.
+    fn open(store: &dyn BanditStore, task: &Task) -> Result<Self, ServiceError> {
+        let config = Arc::new(task.config().clone());
+        let (bandit, last, model) = match store.open(task)? {
+            None => {
+                let mut bandit = Bandit::new(config);
+                let model = bandit.start();
+                (bandit, None, model)
+            }
+            Some(Absorbed { statistics, last }) => {
+                let mut bandit = Bandit::resume(config, statistics)?;
+                let model = bandit.assign(task.config().actions())?;
+                (bandit, last, model)
+            }
+        };
+        if let Some(model) = model {
+            let round = bandit.statistics().round();
+            store.publish(&task.id(), round, bandit.statistics(), &stored(&model))?;
+        }
+        Ok(Self { bandit, last })
+    }
+}
+
+fn stored(model: &Model) -> StoredModel {
+    let bytes = serde_json::to_vec(model)
+        .expect("invariant: a model is plain data, which can always be written");
+    StoredModel { version: model.version(), bytes }
 }
 
 impl Role for BanditServer {

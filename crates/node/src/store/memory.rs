@@ -10,7 +10,7 @@ use incrowd_shuffler::{Entry, Kind};
 
 use super::{
     Absorbed, BanditStore, Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore,
-    SignedRelease, Step, StoreError, StoredModel, Turn,
+    SignedRelease, Step, StoreError, StoredModel, Turn, check_last_round,
 };
 
 /// A shuffler's memory that is gone with the process: for tests.
@@ -166,8 +166,23 @@ impl BanditStore for MemoryBanditStore {
     fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError> {
         let mut tasks = lock(&self.0);
         let open = tasks.entry(task.id()).or_default();
-        let absorbed = open.statistics.clone().zip(open.last());
-        Ok(absorbed.map(|(statistics, last)| Absorbed { statistics, last }))
+        let last = open.last();
+        Ok(open.statistics.clone().map(|statistics| Absorbed { statistics, last }))
+    }
+
+    fn publish(
+        &self,
+        task: &TaskId,
+        round: u32,
+        statistics: &Statistics,
+        model: &StoredModel,
+    ) -> Result<(), StoreError> {
+        let mut tasks = lock(&self.0);
+        let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
+        check_last_round(round, open.releases.len() as u32)?;
+        open.statistics = Some(statistics.clone());
+        open.models.push(model.clone());
+        Ok(())
     }
 
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {

@@ -180,19 +180,38 @@ impl Step<'_> {
     }
 }
 
+/// Whether a model that no release led to comes after the round that a store has.
+fn check_last_round(round: u32, last_round: u32) -> Result<(), StoreError> {
+    if round == last_round {
+        return Ok(());
+    }
+    Err(StoreError::Order { found: round, next: last_round })
+}
+
 /// Where a bandit's task stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Absorbed {
     /// The statistics of all releases so far.
     pub statistics: Statistics,
-    /// The last of them.
-    pub last: ReleaseHash,
+    /// The last of them; none before the first.
+    pub last: Option<ReleaseHash>,
 }
 
 /// The bandit's memory.
 pub trait BanditStore: Send + Sync {
-    /// Makes the task known, or picks up where it was; none before the first release.
+    /// Makes the task known, or picks up where it was; none before the first step.
     fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError>;
+
+    /// Writes down a model that no release led to, and the statistics with it, in one durable step:
+    /// the first one, or one for other actions. `round` must be the last that was absorbed, 0
+    /// before the first; otherwise nothing changes.
+    fn publish(
+        &self,
+        task: &TaskId,
+        round: u32,
+        statistics: &Statistics,
+        model: &StoredModel,
+    ) -> Result<(), StoreError>;
 
     /// Writes down a release, the statistics with it and the model, in one durable step. Each round
     /// comes once and in order, and the release before it must be the stated one; otherwise nothing

@@ -3,11 +3,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use incrowd_bandit::Statistics;
 use incrowd_protocol::{Task, TaskId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel,
+    Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel, check_last_round,
     sqlite::{Database, Schema, checked, with_checksum},
 };
 
@@ -52,15 +53,31 @@ impl BanditStore for SqliteBanditStore {
         let bytes = checked(stored, "the statistics")?;
         let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
         let statistics = serde_json::from_slice(&bytes).map_err(damaged)?;
-        let (_, _, last) = last(&database.writer, &id)?;
-        let missing = || StoreError::Damaged("statistics without a release".into());
-        Ok(Some(Absorbed { statistics, last: last.ok_or_else(missing)? }))
+        let (_, round, last) = last(&database.writer, &id)?;
+        if round > 0 && last.is_none() {
+            return Err(StoreError::Damaged("statistics without a release".into()));
+        }
+        Ok(Some(Absorbed { statistics, last }))
+    }
+
+    fn publish(
+        &self,
+        task: &TaskId,
+        round: u32,
+        statistics: &Statistics,
+        model: &StoredModel,
+    ) -> Result<(), StoreError> {
+        let mut database = self.database();
+        let transaction = database.writer.transaction()?;
+        let (number, last_round, _) = last(&transaction, task)?;
+        check_last_round(round, last_round)?;
+        write(&transaction, number, round, statistics, Some(model))?;
+        transaction.commit()?;
+        Ok(())
     }
 
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
         let mut database = self.database();
-        let statistics = serde_json::to_vec(step.statistics)
-            .expect("invariant: statistics are numbers, which can always be written");
         let transaction = database.writer.transaction()?;
         let (number, last_round, last) = last(&transaction, task)?;
         step.check(last_round, last)?;
@@ -68,16 +85,7 @@ impl BanditStore for SqliteBanditStore {
             "INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)",
             params![number, step.round, with_checksum(step.release.to_vec())],
         )?;
-        if let Some(model) = step.model {
-            transaction.execute(
-                "INSERT INTO model (task, version, bytes) VALUES (?1, ?2, ?3)",
-                params![number, model.version as i64, with_checksum(model.bytes.clone())],
-            )?;
-        }
-        transaction.execute(
-            "UPDATE task SET round = ?2, statistics = ?3 WHERE number = ?1",
-            params![number, step.round, with_checksum(statistics)],
-        )?;
+        write(&transaction, number, step.round, step.statistics, step.model)?;
         transaction.commit()?;
         Ok(())
     }
@@ -109,6 +117,29 @@ impl BanditStore for SqliteBanditStore {
     fn check_writable(&self) -> Result<(), StoreError> {
         self.database().check_writable(&SCHEMA)
     }
+}
+
+/// The statistics of a task's row and, if there is one, a new model.
+fn write(
+    connection: &Connection,
+    number: i64,
+    round: u32,
+    statistics: &Statistics,
+    model: Option<&StoredModel>,
+) -> Result<(), StoreError> {
+    let statistics = serde_json::to_vec(statistics)
+        .expect("invariant: statistics are numbers, which can always be written");
+    if let Some(model) = model {
+        connection.execute(
+            "INSERT INTO model (task, version, bytes) VALUES (?1, ?2, ?3)",
+            params![number, model.version as i64, with_checksum(model.bytes.clone())],
+        )?;
+    }
+    connection.execute(
+        "UPDATE task SET round = ?2, statistics = ?3 WHERE number = ?1",
+        params![number, round, with_checksum(statistics)],
+    )?;
+    Ok(())
 }
 
 /// The row of a task, the last round it has absorbed (0 before the first), and that round's

@@ -143,7 +143,7 @@ fn bandit_conforms(mut shelf: BanditShelf, acts: Vec<Option<u32>>) -> Result<(),
         let steps = &history.steps[..absorbed as usize];
         let absorbed = steps.last().map(|(release, bandit, _)| Absorbed {
             statistics: bandit.statistics().clone(),
-            last: ReleaseHash::of(release),
+            last: Some(ReleaseHash::of(release)),
         });
         prop_assert_eq!(shelf.store().open(&history.task).unwrap(), absorbed);
         let releases: Vec<(u32, Vec<u8>)> =
@@ -337,7 +337,7 @@ fn r25_a_flipped_bit_in_the_bandits_store_is_noticed() {
     let history = history(2);
     for (what, bytes) in [
         ("statistics", b"published_log_det".as_slice()),
-        ("release", b"\"sums\":"),
+        ("release", b"\"previous\":"),
         ("model", b"confidence_width"),
     ] {
         let mut shelf = BanditShelf::sqlite();

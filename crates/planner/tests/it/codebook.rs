@@ -31,7 +31,7 @@ fn a_capped_plan_has_words_and_says_why() {
         let bits =
             planned(PlanRequest { encoding: EncodingChoice::Bits, ..capped(dimension, cap) });
         keeps_its_promises(&bits);
-        let ratio = bits.predicted_regret / plan.predicted_regret;
+        let ratio = bits.prediction.regret / plan.prediction.regret;
         assert!(ratio > gain, "d = {dimension}, cap {cap}: {ratio}");
         // One of the limits is used up.
         let certificate = &plan.certificate;
@@ -49,7 +49,7 @@ fn without_a_cap_a_plan_has_bits() {
     let words = planned(PlanRequest { encoding: EncodingChoice::Codebook, ..request });
     keeps_its_promises(&words);
     assert!(is_words(words.most_telling().stage.law));
-    assert!(words.predicted_regret > plan.predicted_regret);
+    assert!(words.prediction.regret > plan.prediction.regret);
 }
 
 #[test]

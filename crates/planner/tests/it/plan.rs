@@ -32,9 +32,13 @@ pub fn keeps_its_promises(plan: &Plan) {
         assert_eq!(schedule.horizon(), plan.request.horizon());
         assert!(schedule.stages().iter().all(|stage| stage.size <= plan.request.largest_batch()));
     }
-    assert!(plan.predicted_regret > 0.0 && plan.predicted_regret <= 1.000_001 * plan.random_regret);
-    let again = predicted_regret(plan.task(), config.users_per_day).unwrap();
-    assert!((plan.predicted_regret / again - 1.0).abs() < 1e-12);
+    assert!(
+        plan.prediction.regret > 0.0
+            && plan.prediction.regret <= 1.000_001 * plan.prediction.random_regret
+    );
+    let problem = plan.request.problem();
+    let again = predicted_regret(plan.task(), config.users_per_day, problem, None).unwrap().regret;
+    assert!((plan.prediction.regret / again - 1.0).abs() < 1e-12);
 }
 
 /// What a plan is asked for, but for how often a person reports.
@@ -89,7 +93,8 @@ fn more_privacy_never_learns_faster() {
             local_epsilon: LocalLimit::AtMost(local),
             ..PlanRequest::new(5, 100_000)
         })
-        .predicted_regret
+        .prediction
+        .regret
     };
     for (private, open) in
         [((0.1, 4.0), (1.0, 4.0)), ((1.0, 2.0), (1.0, 4.0)), ((0.3, 6.0), (0.6, 6.0))]
@@ -109,7 +114,7 @@ fn lifting_the_local_cap_buys_accuracy_with_more_bits() {
     let lifted = PlanRequest { local_epsilon: LocalLimit::Unlimited, ..capped.clone() };
     let (capped, lifted) = (planned(capped), planned(lifted));
     keeps_its_promises(&lifted);
-    assert!(lifted.predicted_regret < 0.6 * capped.predicted_regret);
+    assert!(lifted.prediction.regret < 0.6 * capped.prediction.regret);
     assert!(
         lifted.most_telling().stage.law.as_bits().unwrap().bits > 1
             && lifted.certificate.epsilon_local() > 8.0

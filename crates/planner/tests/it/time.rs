@@ -92,7 +92,7 @@ fn room_is_cheap_without_a_local_cap() {
         local_epsilon: LocalLimit::Unlimited,
         ..request(5, 10_000.0, 10.0)
     };
-    let regret = |request: PlanRequest| planned(request).predicted_regret;
+    let regret = |request: PlanRequest| planned(request).prediction.regret;
     let roomy = planned(lifted.clone());
     keeps_its_timetable(&roomy);
     let packed = regret(PlanRequest {
@@ -102,7 +102,7 @@ fn room_is_cheap_without_a_local_cap() {
         horizon: Some(100_000),
         ..lifted.clone()
     });
-    let ratio = roomy.predicted_regret / packed;
+    let ratio = roomy.prediction.regret / packed;
     assert!((0.99..1.02).contains(&ratio), "{ratio}");
     assert!(regret(PlanRequest { peak: Some(4.0), ..lifted }) < 1.04 * packed);
     let says = |plan: &Plan, words: &str| plan.notes.iter().any(|note| note.contains(words));
@@ -123,14 +123,14 @@ fn days_alike_need_less_room() {
     keeps_its_promises(&alike);
     let share = |plan: &Plan| plan.timetable.as_ref().unwrap().padding_share;
     assert!(share(&roomy) > 0.5 && share(&alike) < 0.1, "{} {}", share(&roomy), share(&alike));
-    let gain = alike.predicted_regret / roomy.predicted_regret;
+    let gain = alike.prediction.regret / roomy.prediction.regret;
     assert!((0.8..0.95).contains(&gain), "{gain}");
     let price = |change: &str| {
         let named = |other: &&incrowd_planner::Alternative| other.change.starts_with(change);
         roomy.alternatives.iter().find(named).unwrap().predicted_regret
     };
     // A price is searched, not certified.
-    assert!((price("days alike") / alike.predicted_regret - 1.0).abs() < 0.03);
+    assert!((price("days alike") / alike.prediction.regret - 1.0).abs() < 0.03);
     // The first rounds are short and have room for the peak, the last ones are of about a day.
     let stages = &alike.timetable.as_ref().unwrap().stages;
     let room = |stage: &incrowd_planner::TimedStage| f64::from(stage.capacity) / stage.expected;

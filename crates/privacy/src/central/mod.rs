@@ -21,7 +21,7 @@ use divergence::{Effort, Laws};
 pub(crate) use gaussian::GaussianBound;
 use gaussian::Placed;
 use incrowd_protocol::{
-    BatchSize, Bits, Closes, Delta, Dimension, HonestFraction, Keep, Mechanism, Participations,
+    BatchSize, Bits, Blocks, Closes, Delta, HonestFraction, Keep, Mechanism, Participations,
 };
 use libm::exp;
 pub(crate) use several::{Changed, Together, prove_any_of};
@@ -51,8 +51,8 @@ const NEAR_LIMIT: f64 = 0.03;
 /// What the central guarantee of a round of bits depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setting {
-    /// Dimension of the contexts (d).
-    pub dimension: Dimension,
+    /// The sizes of the model's layout.
+    pub blocks: Blocks,
     /// Bits per coordinate (m).
     pub bits: Bits,
     /// c = 1 - p.
@@ -99,20 +99,21 @@ impl Setting {
     /// The setting of one report's law in a batch of which everybody is honest, for a person who
     /// takes part once.
     pub fn new(
-        dimension: Dimension,
+        blocks: impl Into<Blocks>,
         bits: Bits,
         keep: Keep,
         batch_size: BatchSize,
         delta: Delta,
     ) -> Self {
+        let blocks = blocks.into();
         let participations = Participations::ONE;
         let others = batch_size.get() - 1;
         let presence = Presence::Fixed;
-        Self { dimension, bits, keep, others, participations, delta, presence }
+        Self { blocks, bits, keep, others, participations, delta, presence }
     }
 
     fn coordinates(&self) -> f64 {
-        local::coordinates(self.dimension)
+        local::coordinates(self.blocks)
     }
 
     fn releases(&self) -> u32 {
@@ -121,19 +122,17 @@ impl Setting {
 
     /// The local epsilon of every report that may differ: what holds without any crowd.
     pub(crate) fn local(&self) -> Bound {
-        let one = local::certify(self.dimension, self.bits, self.keep).epsilon;
+        let one = local::certify(self.blocks, self.bits, self.keep).epsilon;
         Bound { bound: BoundName::Local, epsilon: up(one * f64::from(self.releases())) }
     }
 
     /// At least the squared L2 distance of a report in one world and what is in its place in the
     /// other; with [`Presence::Free`] also that of two reports that are each in one world only.
     fn squares(&self) -> f64 {
-        let replaced = local::squared_diameter_2(self.dimension, self.keep);
+        let replaced = local::squared_diameter_2(self.blocks, self.keep);
         match self.presence {
             Presence::Fixed => replaced,
-            Presence::Free => {
-                replaced.max(2.0 * local::squared_radius_2(self.dimension, self.keep))
-            }
+            Presence::Free => replaced.max(2.0 * local::squared_radius_2(self.blocks, self.keep)),
         }
     }
 }
@@ -244,7 +243,7 @@ pub fn mu_upper(setting: &Setting) -> Option<(f64, f64)> {
 /// Feldman, McMillan, Talwar 2021, for any report with our local epsilon; k batches by optimal
 /// composition.
 fn clones(setting: &Setting) -> Result<f64, PrivacyError> {
-    let epsilon_local = local::certify(setting.dimension, setting.bits, setting.keep).epsilon;
+    let epsilon_local = local::certify(setting.blocks, setting.bits, setting.keep).epsilon;
     let honest = BatchSize::new(setting.others.saturating_add(1))?;
     let at = |delta| clones::epsilon_upper(epsilon_local, honest, delta);
     composition::best_for(at, Participations::new(setting.releases())?, setting.delta)
@@ -332,7 +331,7 @@ fn divergence(setting: &Setting, kappa: f64, order: f64) -> f64 {
     };
     let cut = order / (order - 1.0) * f64::from(setting.bits.get()) / 2.0
         * tail_mass(setting)
-        * local::diameter_1(setting.dimension, setting.keep);
+        * local::diameter_1(setting.blocks, setting.keep);
     kappa * setting.squares() + releases * cut
 }
 

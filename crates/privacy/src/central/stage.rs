@@ -27,7 +27,7 @@ impl StageSetting {
     /// The setting of a stage of a mechanism.
     pub fn of_stage(mechanism: &Mechanism, stage: &Stage) -> Self {
         let size = BatchSize::new(u64::from(stage.size)).expect(CHECKED);
-        let dimension = mechanism.dimension_unit();
+        let blocks = mechanism.blocks();
         let others = honest_others(size, mechanism.honest_fraction());
         let participations = mechanism.participations();
         let delta = mechanism.central_delta();
@@ -38,18 +38,10 @@ impl StageSetting {
                 // The nearest float may be below c.
                 let keep = Keep::new(Upper::nearest(flip.keep()).value());
                 let keep = keep.expect("invariant: c is at most 1 - 2^-32");
-                Self::Bits(Setting {
-                    dimension,
-                    bits,
-                    keep,
-                    others,
-                    participations,
-                    delta,
-                    presence,
-                })
+                Self::Bits(Setting { blocks, bits, keep, others, participations, delta, presence })
             }
             Law::Codebook(law) => Self::Codebook(CodebookSetting {
-                dimension,
+                blocks,
                 law,
                 others,
                 participations,
@@ -86,9 +78,7 @@ impl StageSetting {
     /// The smallest proved local epsilon of one report.
     pub fn of_one_report(&self) -> Bound {
         match self {
-            Self::Bits(Setting { dimension, bits, keep, .. }) => {
-                local::certify(*dimension, *bits, *keep)
-            }
+            Self::Bits(Setting { blocks, bits, keep, .. }) => local::certify(*blocks, *bits, *keep),
             Self::Codebook(setting) => setting.local(),
         }
     }

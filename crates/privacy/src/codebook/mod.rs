@@ -15,7 +15,7 @@ mod sum;
 mod tests;
 
 use blanket::Blanket;
-use incrowd_protocol::{CodebookLaw, Delta, Dimension, Participations};
+use incrowd_protocol::{Blocks, CodebookLaw, Delta, Participations};
 use libm::{exp, sqrt};
 use losses::Losses;
 use odds::{Odds, approx_local};
@@ -36,8 +36,8 @@ pub(crate) const TAIL_SHARE: f64 = 1e-3;
 /// What the central guarantee of a round of codebook reports depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CodebookSetting {
-    /// Dimension of the contexts (d).
-    pub dimension: Dimension,
+    /// The sizes of the model's layout.
+    pub blocks: Blocks,
     /// Words, how many are chosen, and how likely another one is sent.
     pub law: CodebookLaw,
     /// Honest reports in the batch besides the one that is protected.
@@ -88,7 +88,7 @@ impl CodebookSetting {
     pub(crate) fn sum(&self, spent: f64) -> Option<Sum> {
         let tail = spent / self.releases() * (1.0 - slack::PRODUCT);
         let delta = self.delta.get() / self.releases();
-        Sum::new(self.odds(), self.dimension, self.others, tail, delta)
+        Sum::new(self.odds(), self.blocks, self.others, tail, delta)
     }
 
     /// The honest reports, the person's among them, if there is something to hide and somebody to

@@ -1,7 +1,7 @@
 //! The released sum: the person's word among the sum of blind ones, against two Gaussians. Proof:
 //! `docs/privacy-proofs.md`, section 10.3.
 
-use incrowd_protocol::Dimension;
+use incrowd_protocol::Blocks;
 use libm::{exp, log, sqrt};
 
 use super::{
@@ -49,17 +49,11 @@ pub(crate) struct Sum {
 impl Sum {
     /// One release with `others` honest reports besides the person's, of which at most `tail` is
     /// left out; none where nothing is proved. `delta` says how much of it words may cost.
-    pub fn new(
-        odds: Odds,
-        dimension: Dimension,
-        others: u64,
-        tail: f64,
-        delta: f64,
-    ) -> Option<Self> {
+    pub fn new(odds: Odds, blocks: Blocks, others: u64, tail: f64, delta: f64) -> Option<Self> {
         if odds.gain() <= 0.0 || tail < 1e-200 {
             return None;
         }
-        let entries = local::coordinates(dimension) + 1.0;
+        let entries = local::coordinates(blocks) + 1.0;
         let most = WORDS_SHARE * delta / lattice::table(1.0, entries) - f64::from(odds.words) - 1.0;
         let most = most.min(MOST);
         if most < FEWEST as f64 {

@@ -253,7 +253,7 @@ fn excess(one: &Smoothed, two: &Smoothed, cosine: f64, epsilon: f64) -> f64 {
 
 #[test]
 fn the_sum_is_above_the_integral_and_near_it() {
-    let dimension = incrowd_protocol::Dimension::new(3).unwrap();
+    let blocks = incrowd_protocol::Dimension::new(3).unwrap().into();
     let delta = 1e-5;
     for (words, chosen, local, reports, most) in [
         (256, 59, 2.0, 1000, 1.03),
@@ -262,7 +262,7 @@ fn the_sum_is_above_the_integral_and_near_it() {
         (256, 1, 8.0, 3000, 1.07),
     ] {
         let odds = odds(words, chosen, local);
-        let sum = Sum::new(odds, dimension, reports - 1, 1e-3 * delta, delta).unwrap();
+        let sum = Sum::new(odds, blocks, reports - 1, 1e-3 * delta, delta).unwrap();
         let left = delta - sum.spent;
         let epsilon = Sum::solve(left, local, |epsilon| sum.replaced(epsilon)).unwrap();
         let exact = integral(&odds, reports - 1, epsilon, 40);
@@ -339,8 +339,8 @@ fn lambda_is_the_largest_slope_in_the_window() {
         }
         // Of a release: in the window that a sum of so many blind words leaves almost never.
         let (others, tail) = ((60.0 / odds.blind) as u64, 1e-9);
-        let dimension = incrowd_protocol::Dimension::new(3).unwrap();
-        let mu = Sum::new(odds, dimension, others, tail, 1e-6).unwrap().mu();
+        let blocks = incrowd_protocol::Dimension::new(3).unwrap().into();
+        let mu = Sum::new(odds, blocks, others, tail, 1e-6).unwrap().mu();
         let time = Binomial::new(others, odds.blind).cut(tail / 2.0).0 as f64 + 1.0;
         let slope =
             [-1.0, -0.6, -0.3, 0.3, 0.6, 1.0].map(|part| approx.at(6.0 * part / sqrt(time), 1.0));
@@ -352,10 +352,10 @@ fn lambda_is_the_largest_slope_in_the_window() {
 /// A moved report: two independent sums, with a report in one of them in either world.
 #[test]
 fn a_moved_report_costs_at_least_its_integral() {
-    let dimension = incrowd_protocol::Dimension::new(3).unwrap();
+    let blocks = incrowd_protocol::Dimension::new(3).unwrap().into();
     let odds = odds(256, 17, 4.0);
     let others = 2000;
-    let sum = Sum::new(odds, dimension, others, 1e-9, 1e-6).unwrap();
+    let sum = Sum::new(odds, blocks, others, 1e-9, 1e-6).unwrap();
     let (first, Pmf { values }) = Binomial::new(others, odds.blind).pmf_with_start();
     for epsilon in [0.1, 0.3] {
         let mut exact = 0.0;

@@ -20,7 +20,7 @@ fn law(words: u32, chosen: u32, epsilon: f64) -> CodebookLaw {
 
 fn setting(law: CodebookLaw, size: u64, k: u32) -> CodebookSetting {
     CodebookSetting {
-        dimension: Dimension::new(10).unwrap(),
+        blocks: Dimension::new(10).unwrap().into(),
         law,
         others: size - 1,
         participations: Participations::new(k).unwrap(),

@@ -6,5 +6,6 @@ mod clones;
 mod codebook;
 mod composition;
 mod gaussian;
+mod layouts;
 mod local;
 mod plain;

@@ -32,7 +32,7 @@ pub fn setting(
     delta: f64,
 ) -> Result<Setting, PrivacyError> {
     Ok(Setting {
-        dimension: Dimension::new(d)?,
+        blocks: Dimension::new(d)?.into(),
         bits: Bits::new(m)?,
         keep: Keep::new(c)?,
         others: honest_others(BatchSize::new(size)?, HonestFraction::new(honest)?),

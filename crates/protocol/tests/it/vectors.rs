@@ -1,7 +1,8 @@
 //! Golden vectors of `vectors/v1`: mechanisms, words and reports.
 
 use incrowd_protocol::{
-    CLIP, Mechanism, OpenRound, Payload, ProtocolError, Report, Window, Words, coordinates,
+    CLIP, Mechanism, Model, OpenRound, Payload, ProtocolError, Report, TaskConfig, Window, Words,
+    coordinates,
     words::{THRESHOLDS, magnitude},
 };
 use serde_json::Value;
@@ -158,5 +159,84 @@ fn rule_of(error: &ProtocolError) -> &'static str {
         ProtocolError::Padding => "padding",
         ProtocolError::WordIndex { .. } => "index",
         other => panic!("{other}"),
+    }
+}
+
+/// The cases of `layouts.json` of some kinds; at least `least` of them.
+fn layout_cases(kinds: &[&str], least: usize) -> Vec<Value> {
+    let known = |case: &Value| kinds.contains(&case["kind"].as_str().unwrap());
+    let cases: Vec<Value> = cases("layouts").into_iter().filter(known).collect();
+    assert!(cases.len() >= least, "{} cases of {kinds:?}", cases.len());
+    cases
+}
+
+/// Reads a case's document, or checks that it is refused with the word that the case says.
+fn read_or_refuse<T: serde::de::DeserializeOwned>(case: &Value, document: &str) -> Option<T> {
+    match (case["error"].as_str(), serde_json::from_value::<T>(case[document].clone())) {
+        (None, Ok(value)) => Some(value),
+        (Some(rule), Err(error)) => {
+            let error = error.to_string();
+            assert!(error.contains(rule), "{}: {error}", case["name"]);
+            None
+        }
+        (None, Err(error)) => panic!("{}: {error}", case["name"]),
+        (Some(rule), Ok(_)) => panic!("{}: {rule} is not refused", case["name"]),
+    }
+}
+
+#[test]
+fn mechanisms_with_slots_hash_as_written_and_bad_ones_are_refused() {
+    for case in layout_cases(&["mechanism"], 30) {
+        let Some(mechanism) = read_or_refuse::<Mechanism>(&case, "mechanism") else { continue };
+        assert_eq!(mechanism.hash().to_string(), case["hash"], "{}", case["name"]);
+        assert_eq!(mechanism.coordinates(), number(&case["coordinates"]), "{}", case["name"]);
+        let again = serde_json::to_value(&mechanism).unwrap();
+        assert_eq!(serde_json::from_value::<Mechanism>(again).unwrap(), mechanism);
+    }
+}
+
+/// Also through TOML, in which people keep them.
+#[test]
+fn tasks_with_actions_and_priors_are_read_as_written() {
+    for case in layout_cases(&["task"], 30) {
+        let Some(task) = read_or_refuse::<TaskConfig>(&case, "task") else { continue };
+        assert_eq!(serde_json::to_value(task.actions()).unwrap(), case["actions"]);
+        let json = serde_json::to_value(&task).unwrap();
+        assert_eq!(serde_json::from_value::<TaskConfig>(json).unwrap(), task);
+        let toml = toml::to_string(&task).unwrap();
+        assert_eq!(toml::from_str::<TaskConfig>(&toml).unwrap(), task, "{}", case["name"]);
+    }
+}
+
+#[test]
+fn reports_of_arms_with_slots_decode_and_encode_as_written() {
+    for case in layout_cases(&["bits", "codebook"], 100) {
+        let mechanism: Mechanism = serde_json::from_value(case["mechanism"].clone()).unwrap();
+        let bytes = hex::decode(case["report"].as_str().unwrap()).unwrap();
+        let report = Report::decode(&bytes, &mechanism).unwrap();
+        if let Payload::Counts(counts) = report.payload() {
+            assert_eq!(serde_json::to_value(counts).unwrap(), case["counts"], "{}", case["name"]);
+        }
+        assert_eq!(report.encode(&mechanism).unwrap(), bytes, "{}", case["name"]);
+        // One byte more or less is another layout's.
+        let long = [&bytes[..], &[0]].concat();
+        assert!(matches!(Report::decode(&long, &mechanism), Err(ProtocolError::Long { .. })));
+        let short = &bytes[..bytes.len() - 1];
+        assert!(matches!(Report::decode(short, &mechanism), Err(ProtocolError::Short { .. })));
+    }
+}
+
+#[test]
+fn models_with_slots_are_read_as_written_and_bad_ones_are_refused() {
+    for case in layout_cases(&["model"], 25) {
+        let Some(model) = read_or_refuse::<Model>(&case, "model") else { continue };
+        let mut wanted = case["model"].clone();
+        let object = wanted.as_object_mut().unwrap();
+        object.retain(|name, value| name != "slots" || !value.as_array().unwrap().is_empty());
+        assert_eq!(serde_json::to_value(&model).unwrap(), wanted, "{}", case["name"]);
+        for (number, slot) in model.slots().iter().enumerate() {
+            let found = slot.action.as_deref().and_then(|action| model.slot_of(action));
+            assert_eq!(found, slot.action.is_some().then_some(number));
+        }
     }
 }

@@ -7,7 +7,7 @@ use incrowd_privacy::{
         special::{normal_density, normal_quantile},
     },
 };
-use incrowd_protocol::Dimension;
+use incrowd_protocol::{Blocks, CoordinateKind, Dimension};
 use libm::{exp, log, log1p};
 
 use super::{Baseline, BaselineError};
@@ -134,10 +134,12 @@ pub fn local_privunit(dimension: u32, epsilon_local: f64) -> Result<Baseline, Ba
 
 /// What the values (r u, lower triangle of u u' row by row) are multiplied with to become z, as for
 /// codebook reports.
-pub(crate) fn statistic_scales(dimension: usize, moment_weight: u32) -> Vec<f64> {
+pub(crate) fn statistic_scales(blocks: Blocks, moment_weight: u32) -> Vec<f64> {
     let weight = f64::from(moment_weight) / 256.0;
-    let diagonal = |i: usize, j: usize| if i == j { 1.0 } else { 2.0 };
-    let gram = (0..dimension).flat_map(|i| (0..=i).map(move |j| diagonal(i, j)));
-    let squares = gram.map(|square| (1.0 - weight) * square);
-    std::iter::repeat_n(weight, dimension).chain(squares).map(libm::sqrt).collect()
+    let square = |kind| match kind {
+        CoordinateKind::Moment => weight,
+        CoordinateKind::Square => 1.0 - weight,
+        CoordinateKind::Product => 2.0 * (1.0 - weight),
+    };
+    blocks.kinds().into_iter().map(square).map(libm::sqrt).collect()
 }

@@ -4,6 +4,7 @@ use std::{
     sync::Arc,
 };
 
+use incrowd_protocol::{Blocks, Dimension, Layout};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +18,16 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Features {
-    /// All arms see the same columns, each in its own block: with q columns, bias included, and K
-    /// arms there are q K dimensions.
+    /// All arms see the same columns, each in its own block of one long vector: with q columns,
+    /// bias included, and K arms there are q K dimensions.
     #[default]
     Shared,
+    /// All arms see the same columns, and each has a parameter of its own for them: q dimensions
+    /// and K slots.
+    PerAction,
+    /// Columns named `class:feature` have one weight for all arms, as in `per-arm`; the others, and
+    /// the bias, have one for each arm.
+    Hybrid,
     /// Columns named `class:feature` belong to the arm of that class and stand at the same place
     /// for every arm; the others are shared by all arms. With s shared ones and o of each arm there
     /// are 1 + s + o dimensions.
@@ -38,6 +45,10 @@ pub struct ClassificationConfig {
     /// Which columns an arm's features come from.
     #[serde(default)]
     pub features: Features,
+    /// Another CSV file with the same columns: rows that are public. They are nobody of the run; a
+    /// prior is made from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public: Option<PathBuf>,
     /// Random projection to this many dimensions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<u32>,
@@ -68,19 +79,31 @@ pub(super) fn projection_seed() -> u64 {
 #[derive(Debug)]
 pub struct Classification {
     classes: Vec<String>,
+    /// Of the people, then of the public rows.
     labels: Vec<usize>,
+    people: usize,
     vectors: ArmVectors,
 }
 
 impl Classification {
     /// Reads and checks the file.
     pub fn load(config: &ClassificationConfig) -> Result<Self, DataError> {
-        Self::parse(config, &table::read(&config.file)?)
+        let public = config.public.as_deref().map(table::read).transpose()?;
+        Self::parse(config, &table::read(&config.file)?, public.as_deref())
     }
 
     /// Checks the file's bytes.
-    pub(super) fn parse(config: &ClassificationConfig, bytes: &[u8]) -> Result<Self, DataError> {
+    pub(super) fn parse(
+        config: &ClassificationConfig,
+        bytes: &[u8],
+        public: Option<&[u8]>,
+    ) -> Result<Self, DataError> {
         let table = Table::parse(&config.file, bytes)?;
+        let people = table.rows();
+        let table = match (&config.public, public) {
+            (Some(file), Some(bytes)) => table.stack(&Table::parse(file, bytes)?)?,
+            _ => table,
+        };
         let label = table.find(&config.label)?;
         let (classes, labels) = read_labels(&table, label)?;
         let named = |&column: &usize| column != label && !table.columns()[column].is_empty();
@@ -93,15 +116,25 @@ impl Classification {
                 let columns = features.into_iter().map(|column| table.numbers(column));
                 ArmVectors::blocks(columns.collect::<Result<_, _>>()?, table.rows(), classes.len())
             }
+            Features::PerAction => {
+                let columns = features.into_iter().map(|column| table.numbers(column));
+                ArmVectors::slots(columns.collect::<Result<_, _>>()?, table.rows(), classes.len())
+            }
             Features::PerArm => per_arm(&table, &features, &classes)?,
+            Features::Hybrid => per_arm(&table, &features, &classes)?.into_hybrid(),
         };
         let vectors = vectors.project(config.project, config.projection_seed, table.place())?;
-        Ok(Self { classes, labels, vectors })
+        Ok(Self { classes, labels, people, vectors })
     }
 
     /// Number of features.
     pub fn dimension(&self) -> usize {
         self.vectors.dimension()
+    }
+
+    /// How features are weighted.
+    pub fn layout(&self) -> Layout {
+        self.vectors.layout()
     }
 
     /// Number of arms.
@@ -114,9 +147,38 @@ impl Classification {
         &self.classes
     }
 
-    /// Rows in the file.
+    /// Rows in the file of people.
     pub fn rows(&self) -> usize {
-        self.labels.len()
+        self.people
+    }
+
+    /// The mean statistic of a report about a public row, each action as likely as any other, in the
+    /// order of a report's coordinates; none without public rows.
+    pub fn public_statistic(&self) -> Option<Vec<f64>> {
+        let rows = self.people..self.labels.len();
+        if rows.is_empty() {
+            return None;
+        }
+        let dimension = Dimension::new(self.dimension() as u32).ok()?;
+        let blocks = Blocks::new(dimension, self.layout()).ok()?;
+        let reports = (rows.len() * self.arms()) as f64;
+        let mut statistic = vec![0.0; blocks.coordinates()];
+        let mut arms = Vec::new();
+        for row in rows {
+            self.vectors.write(row, &mut arms);
+            for (arm, x) in arms.chunks_exact(self.dimension()).enumerate() {
+                let reward = f64::from(u8::from(arm == self.labels[row]));
+                let mut values: Vec<f64> = x.iter().map(|entry| reward * entry).collect();
+                for (i, a) in x.iter().enumerate() {
+                    values.extend(x[..=i].iter().map(|b| a * b));
+                }
+                let slot = if blocks.slots() > 0 { arm } else { 0 };
+                blocks.for_each_active(slot, |place, own| {
+                    statistic[place] += values[own] / reports;
+                });
+            }
+        }
+        Some(statistic)
     }
 
     /// People drawn with `seed`.
@@ -144,6 +206,10 @@ impl ClassificationPeople {
 impl Environment for ClassificationPeople {
     fn dimension(&self) -> usize {
         self.data.dimension()
+    }
+
+    fn layout(&self) -> Layout {
+        self.data.layout()
     }
 
     fn next_person(&mut self, person: &mut Person) {

@@ -1,5 +1,6 @@
 use std::{path::PathBuf, sync::Arc};
 
+use incrowd_protocol::Layout;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +120,11 @@ impl Logged {
     /// Number of features.
     pub fn dimension(&self) -> usize {
         self.vectors.dimension()
+    }
+
+    /// How features are weighted.
+    pub fn layout(&self) -> Layout {
+        self.vectors.layout()
     }
 
     /// Number of arms.

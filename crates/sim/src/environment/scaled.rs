@@ -1,3 +1,5 @@
+use incrowd_protocol::Layout;
+
 use super::{Environment, Person};
 
 /// The same people in other units: features times a factor, the parameter divided by it, so every
@@ -26,6 +28,10 @@ impl<E: Environment> Scaled<E> {
 impl<E: Environment> Environment for Scaled<E> {
     fn dimension(&self) -> usize {
         self.people.dimension()
+    }
+
+    fn layout(&self) -> Layout {
+        self.people.layout()
     }
 
     fn next_person(&mut self, person: &mut Person) {

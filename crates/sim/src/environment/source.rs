@@ -3,13 +3,17 @@ use std::{
     sync::Arc,
 };
 
+use incrowd_protocol::Layout;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
     Classification, ClassificationConfig, Contexts, Environment, EnvironmentError, FixedArms,
-    Logged, LoggedConfig, Ordered, Rewards, Scaled, Signal, Synthetic, check_arms, check_dimension,
-    drift::check_angle, table,
+    Logged, LoggedConfig, Ordered, PerAction, Rewards, Scaled, Signal, Synthetic, check_arms,
+    check_dimension,
+    drift::check_angle,
+    per_action::{check_own, layout},
+    table,
 };
 
 /// The largest |theta*|.
@@ -91,6 +95,32 @@ pub enum EnvironmentConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dimension: Option<u32>,
     },
+    /// See [`PerAction`].
+    PerAction {
+        /// Actions, 2 to 10000.
+        #[serde(default = "ten")]
+        arms: u32,
+        /// The law of rewards.
+        #[serde(default)]
+        rewards: Rewards,
+        /// The law of the context.
+        #[serde(default, skip_serializing_if = "Contexts::is_sphere")]
+        contexts: Contexts,
+        /// Mean rewards are around this, above 0 and below 1.
+        #[serde(default = "half", skip_serializing_if = "is_half")]
+        click_rate: f64,
+        /// Mean rewards are click_rate + gap <z, w>; above 0, and all of them from 0 to 1. The
+        /// largest such gap if not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<f64>,
+        /// Features with one weight for all actions.
+        #[serde(default, skip_serializing_if = "is_none")]
+        shared: u32,
+        /// Features of an action, shared ones included, 2 to 1000; that of the experiment if not
+        /// given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dimension: Option<u32>,
+    },
     /// See [`Classification`].
     Classification(ClassificationConfig),
     /// See [`Logged`].
@@ -117,6 +147,11 @@ fn is_half(value: &f64) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(value: &f64) -> bool {
     value.total_cmp(&0.0).is_eq()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Default for EnvironmentConfig {
@@ -166,11 +201,22 @@ impl EnvironmentConfig {
                 dimension.map(check_dimension).transpose()?;
                 Kind::Ordered { arms: check_arms(arms)?, rewards, problem, dimension }
             }
+            &Self::PerAction { arms, rewards, contexts, click_rate, gap, shared, dimension } => {
+                let problem = Problem::new(click_rate, gap, None)?;
+                dimension.map(|dimension| check_own(dimension, shared)).transpose()?;
+                let arms = check_arms(arms)?;
+                Kind::PerAction { arms, rewards, contexts, problem, shared, dimension }
+            }
             Self::Classification(config) => {
-                let config = ClassificationConfig { file: inside(&config.file), ..config.clone() };
+                let public = config.public.as_ref().map(inside);
+                let file = inside(&config.file);
+                let config = ClassificationConfig { file, public, ..config.clone() };
                 let bytes = table::read(&config.file)?;
                 fingerprint.update(&bytes);
-                Kind::Classification(Arc::new(Classification::parse(&config, &bytes)?))
+                let public = config.public.as_deref().map(table::read).transpose()?;
+                fingerprint.update(public.as_deref().unwrap_or_default());
+                let data = Classification::parse(&config, &bytes, public.as_deref())?;
+                Kind::Classification(Arc::new(data))
             }
             Self::Logged(config) => {
                 let config = LoggedConfig { file: inside(&config.file), ..config.clone() };
@@ -212,6 +258,14 @@ enum Kind {
         arms: u32,
         rewards: Rewards,
         problem: Problem,
+        dimension: Option<u32>,
+    },
+    PerAction {
+        arms: u32,
+        rewards: Rewards,
+        contexts: Contexts,
+        problem: Problem,
+        shared: u32,
         dimension: Option<u32>,
     },
     Classification(Arc<Classification>),
@@ -285,6 +339,16 @@ impl Kind {
                 words.push("ordered".into());
                 words.extend(problem.words());
             }
+            Self::PerAction { contexts, problem, shared, .. } => {
+                words.push("per-action".into());
+                if contexts != Contexts::Sphere {
+                    words.push(contexts.name().into());
+                }
+                words.extend(problem.words());
+                if shared > 0 {
+                    words.push(format!("{shared} shared"));
+                }
+            }
             Self::Classification(_) => words.push("classification".into()),
             Self::Logged(_) => words.push("logged".into()),
         }
@@ -331,6 +395,11 @@ impl Source {
             &Kind::Ordered { arms, rewards, problem, .. } => Box::new(
                 Ordered::new(dimension, arms, rewards, horizon, seed)?.with_signal(problem.signal),
             ),
+            &Kind::PerAction { arms, rewards, contexts, problem, shared, .. } => Box::new(
+                PerAction::new(dimension, shared, arms, rewards, seed)?
+                    .with_contexts(contexts)
+                    .with_signal(problem.signal),
+            ),
             Kind::Classification(data) => Box::new(data.people(seed)),
             Kind::Logged(log) => Box::new(log.people(seed)),
         };
@@ -346,7 +415,8 @@ impl Source {
         match &self.kind {
             Kind::Synthetic { problem, .. }
             | Kind::FixedArms { problem, .. }
-            | Kind::Ordered { problem, .. } => problem.factor(context_bound),
+            | Kind::Ordered { problem, .. }
+            | Kind::PerAction { problem, .. } => problem.factor(context_bound),
             Kind::Classification(_) | Kind::Logged(_) => Ok(context_bound),
         }
     }
@@ -354,10 +424,30 @@ impl Source {
     /// The dimension, if the data or the configuration fixes it.
     pub fn dimension(&self) -> Option<u32> {
         match &self.kind {
-            Kind::Synthetic { dimension, .. } | Kind::Ordered { dimension, .. } => *dimension,
+            Kind::Synthetic { dimension, .. }
+            | Kind::Ordered { dimension, .. }
+            | Kind::PerAction { dimension, .. } => *dimension,
             Kind::Classification(data) => Some(data.dimension() as u32),
             Kind::Logged(log) => Some(log.dimension() as u32),
             Kind::FixedArms { .. } => None,
+        }
+    }
+
+    /// The mean statistic of a report about what is public, where something is.
+    pub fn public_statistic(&self) -> Option<Vec<f64>> {
+        match &self.kind {
+            Kind::Classification(data) => data.public_statistic(),
+            _ => None,
+        }
+    }
+
+    /// How features are weighted.
+    pub fn layout(&self) -> Layout {
+        match &self.kind {
+            &Kind::PerAction { arms, shared, .. } => layout(arms, shared),
+            Kind::Classification(data) => data.layout(),
+            Kind::Logged(log) => log.layout(),
+            _ => Layout::Shared,
         }
     }
 
@@ -366,7 +456,8 @@ impl Source {
         match &self.kind {
             Kind::Synthetic { arms, .. }
             | Kind::FixedArms { arms, .. }
-            | Kind::Ordered { arms, .. } => *arms,
+            | Kind::Ordered { arms, .. }
+            | Kind::PerAction { arms, .. } => *arms,
             Kind::Classification(data) => data.arms() as u32,
             Kind::Logged(log) => log.arms() as u32,
         }

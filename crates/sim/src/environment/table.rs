@@ -11,7 +11,7 @@ use super::{DataError, Place};
 /// A CSV file: a header and rows of as many fields. Spaces around fields are ignored, and so are a
 /// byte order mark and empty lines.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     file: PathBuf,
     header: u64,
     columns: Vec<String>,
@@ -25,7 +25,7 @@ struct Row {
 }
 
 /// All bytes of a file.
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
+pub(crate) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
     let at = || Place { file: file.to_path_buf(), line: None, column: None };
     fs::read(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => DataError::Missing(at()),
@@ -35,7 +35,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, DataError> {
 
 impl Table {
     /// The table in a file's bytes.
-    pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, DataError> {
+    pub(crate) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, DataError> {
         let place = |line| Place { file: file.to_path_buf(), line, column: None };
         let text = std::str::from_utf8(bytes).map_err(|error| {
             DataError::NotUtf8(place(Some(1 + breaks(&bytes[..error.valid_up_to()]))))
@@ -76,18 +76,31 @@ impl Table {
         }
     }
 
+    /// The rows of another file below its own, which must have every named column.
+    pub(super) fn stack(mut self, other: &Self) -> Result<Self, DataError> {
+        let column =
+            |name: &String| if name.is_empty() { Ok(None) } else { other.find(name).map(Some) };
+        let columns = self.columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+        for row in &other.rows {
+            let field = |column: &Option<usize>| column.map_or("", |column| &row.fields[column]);
+            let fields = columns.iter().map(field).collect();
+            self.rows.push(Row { line: row.line, fields });
+        }
+        Ok(self)
+    }
+
     /// The names of the columns. A name may be empty (the row numbers that some programs write).
-    pub(super) fn columns(&self) -> &[String] {
+    pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 
     /// Rows after the header.
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows.len()
     }
 
     /// The index of the column with this name.
-    pub(super) fn find(&self, column: &str) -> Result<usize, DataError> {
+    pub(crate) fn find(&self, column: &str) -> Result<usize, DataError> {
         let position = self.columns.iter().position(|name| name == column);
         position.ok_or_else(|| DataError::UnknownColumn {
             at: self.header_place(),
@@ -97,12 +110,12 @@ impl Table {
     }
 
     /// A field's text.
-    pub(super) fn text(&self, row: usize, column: usize) -> &str {
+    pub(crate) fn text(&self, row: usize, column: usize) -> &str {
         &self.rows[row].fields[column]
     }
 
     /// A field's number.
-    pub(super) fn number(&self, row: usize, column: usize) -> Result<f64, DataError> {
+    pub(crate) fn number(&self, row: usize, column: usize) -> Result<f64, DataError> {
         let text = self.text(row, column);
         let field = || (self.field_place(row, column), text.to_owned());
         let number: f64 = text.parse().map_err(|_| {
@@ -118,27 +131,27 @@ impl Table {
     }
 
     /// All numbers of a column.
-    pub(super) fn numbers(&self, column: usize) -> Result<Vec<f64>, DataError> {
+    pub(crate) fn numbers(&self, column: usize) -> Result<Vec<f64>, DataError> {
         (0..self.rows()).map(|row| self.number(row, column)).collect()
     }
 
     /// The whole file.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { file: self.file.clone(), line: None, column: None }
     }
 
     /// The header.
-    pub(super) fn header_place(&self) -> Place {
+    pub(crate) fn header_place(&self) -> Place {
         Place { line: Some(self.header), ..self.place() }
     }
 
     /// A column's name in the header.
-    pub(super) fn column_place(&self, column: &str) -> Place {
+    pub(crate) fn column_place(&self, column: &str) -> Place {
         Place { column: Some(column.to_owned()), ..self.header_place() }
     }
 
     /// One field.
-    pub(super) fn field_place(&self, row: usize, column: usize) -> Place {
+    pub(crate) fn field_place(&self, row: usize, column: usize) -> Place {
         Place {
             line: Some(self.rows[row].line),
             column: Some(self.columns[column].clone()),

@@ -1,3 +1,4 @@
+use incrowd_protocol::Layout;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 
@@ -18,17 +19,20 @@ pub(super) struct ArmVectors {
     arms: usize,
     width: usize,
     entries: Vec<f64>,
-    layout: Layout,
+    kind: Kind,
     projection: Option<Projection>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum Kind {
     /// `width` entries per row. An arm's features are zero but for these entries in the arm's own
     /// block.
     Blocks,
-    /// `width` entries per row and arm, which are the arm's features.
-    PerArm,
+    /// `width` entries per row, which are every arm's features; the arm's slot tells them apart.
+    Slots,
+    /// `width` entries per row and arm, which are the arm's features. The last `own` of them are
+    /// the arm's own; where there are `slots`, the others have a weight in each of them.
+    PerArm { own: usize, slots: bool },
 }
 
 /// A linear map to fewer dimensions.
@@ -53,7 +57,32 @@ impl ArmVectors {
             entries.extend(columns.iter().map(|column| column[row]));
         }
         shrink(&mut entries, width);
-        Self { rows, arms, width, entries, layout: Layout::Blocks, projection: None }
+        Self { rows, arms, width, entries, kind: Kind::Blocks, projection: None }
+    }
+
+    /// The same with a slot for each arm.
+    pub(super) fn slots(columns: Vec<Vec<f64>>, rows: usize, arms: usize) -> Self {
+        Self { kind: Kind::Slots, ..Self::blocks(columns, rows, arms) }
+    }
+
+    /// The same with a slot for each arm, whose own features have one weight for all of them.
+    pub(super) fn into_hybrid(self) -> Self {
+        let kind = match self.kind {
+            Kind::PerArm { own, .. } => Kind::PerArm { own, slots: true },
+            kind => kind,
+        };
+        Self { kind, ..self }
+    }
+
+    /// How features are weighted.
+    pub(super) fn layout(&self) -> Layout {
+        let slots = self.arms as u32;
+        match self.kind {
+            _ if self.projection.is_some() => Layout::Shared,
+            Kind::Slots => Layout::PerAction { slots },
+            Kind::PerArm { own, slots: true } => Layout::Hybrid { slots, shared: own as u32 },
+            Kind::Blocks | Kind::PerArm { .. } => Layout::Shared,
+        }
     }
 
     /// Each arm has the shared columns and its own ones. An own feature has `rows` numbers of the
@@ -66,7 +95,8 @@ impl ArmVectors {
         arms: usize,
     ) -> Self {
         shared.iter_mut().chain(&mut own).for_each(|feature| standardise(feature));
-        let width = 1 + shared.len() + own.len();
+        let (width, kind) =
+            (1 + shared.len() + own.len(), Kind::PerArm { own: own.len(), slots: false });
         let mut entries = Vec::with_capacity(rows * arms * width);
         for row in 0..rows {
             for arm in 0..arms {
@@ -76,7 +106,7 @@ impl ArmVectors {
             }
         }
         shrink(&mut entries, width);
-        Self { rows, arms, width, entries, layout: Layout::PerArm, projection: None }
+        Self { rows, arms, width, entries, kind, projection: None }
     }
 
     /// Random projection to `dimension` entries, or none if that fits a model. `at` is the file,
@@ -147,10 +177,10 @@ impl ArmVectors {
 
     /// Number of features.
     pub(super) fn dimension(&self) -> usize {
-        match (&self.projection, self.layout) {
+        match (&self.projection, self.kind) {
             (Some(projection), _) => projection.dimension,
-            (None, Layout::Blocks) => self.width * self.arms,
-            (None, Layout::PerArm) => self.width,
+            (None, Kind::Blocks) => self.width * self.arms,
+            (None, Kind::Slots | Kind::PerArm { .. }) => self.width,
         }
     }
 
@@ -177,9 +207,10 @@ impl ArmVectors {
 
     /// Where an arm's entries begin, and those entries; all others are zero.
     fn own(&self, row: usize, arm: usize) -> (usize, &[f64]) {
-        let (offset, index) = match self.layout {
-            Layout::Blocks => (arm * self.width, row),
-            Layout::PerArm => (0, row * self.arms + arm),
+        let (offset, index) = match self.kind {
+            Kind::Blocks => (arm * self.width, row),
+            Kind::Slots => (0, row),
+            Kind::PerArm { .. } => (0, row * self.arms + arm),
         };
         (offset, &self.entries[index * self.width..(index + 1) * self.width])
     }

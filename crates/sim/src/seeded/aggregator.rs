@@ -3,12 +3,17 @@
 //! Noise that many people add, each a little, is drawn once for all of them where the law of the
 //! sum is the same: nothing but the sum leaves an aggregator.
 
+use incrowd_device::Arm;
+use incrowd_protocol::Blocks;
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
 use rand_distr::{Binomial, Distribution, StandardNormal};
 
 use super::{directed::DirectedSums, stream, uniform};
-use crate::baseline::{BinomialBatch, PrivUnit, statistic_scales};
+use crate::{
+    baseline::{BinomialBatch, PrivUnit, statistic_scales},
+    coordinates::for_each_coordinate,
+};
 
 /// Noisy sums of r u and tril(u u') over some people, u = x/L. Only an aggregator makes one.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,30 +48,11 @@ impl Release {
 
 /// People whose data leave only as noisy sums.
 pub trait Aggregator {
-    /// Number of features (d).
-    fn dimension(&self) -> usize;
+    /// The layout of the arms.
+    fn blocks(&self) -> Blocks;
 
     /// One more person; a release when the batch is full.
-    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release>;
-}
-
-/// Calls `term` with every coordinate of (r u, tril(u u')), in the order of a report. Longer
-/// contexts are scaled to norm 1, as on the real device.
-pub(super) fn for_each_coordinate(context: &[f64], reward: f64, mut term: impl FnMut(usize, f64)) {
-    let norm = context.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let scale = if norm > 1.0 { 1.0 / norm } else { 1.0 };
-    let reward = reward.clamp(0.0, 1.0);
-    let mut index = 0;
-    for &x in context {
-        term(index, reward * scale * x);
-        index += 1;
-    }
-    for (i, &x) in context.iter().enumerate() {
-        for &y in &context[..=i] {
-            term(index, scale * scale * x * y);
-            index += 1;
-        }
-    }
+    fn add(&mut self, arm: Arm<'_>, reward: f64) -> Option<Release>;
 }
 
 /// Who adds the Gaussian noise, and its standard deviation.
@@ -80,7 +66,7 @@ pub enum GaussianNoise {
 
 /// Sums with Gaussian noise.
 pub struct GaussianAggregator {
-    dimension: usize,
+    blocks: Blocks,
     /// Sizes of the batches; the last one is repeated.
     sizes: Vec<u32>,
     noise: GaussianNoise,
@@ -92,9 +78,9 @@ pub struct GaussianAggregator {
 
 impl GaussianAggregator {
     /// The server hears of batches of `sizes` people, the last of which is repeated.
-    pub fn new(dimension: usize, sizes: Vec<u32>, noise: GaussianNoise, seed: u64) -> Self {
-        let sums = vec![0.0; incrowd_protocol::coordinates(dimension)];
-        Self { dimension, sizes, noise, sums, count: 0, batches: 0, rng: stream(seed, 2) }
+    pub fn new(blocks: Blocks, sizes: Vec<u32>, noise: GaussianNoise, seed: u64) -> Self {
+        let sums = vec![0.0; blocks.coordinates()];
+        Self { blocks, sizes, noise, sums, count: 0, batches: 0, rng: stream(seed, 2) }
     }
 
     fn is_full(&self) -> bool {
@@ -104,12 +90,12 @@ impl GaussianAggregator {
 }
 
 impl Aggregator for GaussianAggregator {
-    fn dimension(&self) -> usize {
-        self.dimension
+    fn blocks(&self) -> Blocks {
+        self.blocks
     }
 
-    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
-        for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
+    fn add(&mut self, arm: Arm<'_>, reward: f64) -> Option<Release> {
+        for_each_coordinate(self.blocks, arm, reward, |i, value| self.sums[i] += value);
         self.count += 1;
         if !self.is_full() {
             return None;
@@ -134,7 +120,7 @@ impl Aggregator for GaussianAggregator {
 /// Everyone rounds their data to a grid and adds coins (Chowdhury, Zhou 2022, SDP-Vec, after Cheu
 /// et al. 2021).
 pub struct BinomialAggregator {
-    dimension: usize,
+    blocks: Blocks,
     /// In order; the last one is repeated.
     batches: Vec<BinomialBatch>,
     released: usize,
@@ -146,21 +132,21 @@ pub struct BinomialAggregator {
 impl BinomialAggregator {
     /// In each batch every person rounds to one of its levels and adds its coins to each
     /// coordinate, each 1 with probability 1/4. The last batch is repeated.
-    pub fn new(dimension: usize, batches: Vec<BinomialBatch>, seed: u64) -> Self {
-        let sums = vec![0; incrowd_protocol::coordinates(dimension)];
-        Self { dimension, batches, released: 0, sums, count: 0, rng: stream(seed, 2) }
+    pub fn new(blocks: Blocks, batches: Vec<BinomialBatch>, seed: u64) -> Self {
+        let sums = vec![0; blocks.coordinates()];
+        Self { blocks, batches, released: 0, sums, count: 0, rng: stream(seed, 2) }
     }
 }
 
 impl Aggregator for BinomialAggregator {
-    fn dimension(&self) -> usize {
-        self.dimension
+    fn blocks(&self) -> Blocks {
+        self.blocks
     }
 
-    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
+    fn add(&mut self, arm: Arm<'_>, reward: f64) -> Option<Release> {
         let batch = *self.batches.get(self.released).or(self.batches.last())?;
         let (levels, rng, sums) = (f64::from(batch.levels), &mut self.rng, &mut self.sums);
-        for_each_coordinate(context, reward, |i, value| {
+        for_each_coordinate(self.blocks, arm, reward, |i, value| {
             let scaled = f64::midpoint(value.clamp(-1.0, 1.0), 1.0) * levels;
             let up = f64::from(rng.next_u32()) < (scaled - scaled.floor()) * 4_294_967_296.0;
             sums[i] += scaled as u64 + u64::from(up);
@@ -187,7 +173,7 @@ impl Aggregator for BinomialAggregator {
 
 /// Everyone sends a vector that points along their own (Asi, Feldman, Talwar 2022, PrivUnitG).
 pub struct PrivUnitAggregator {
-    dimension: usize,
+    blocks: Blocks,
     /// People between two releases.
     interval: u32,
     law: PrivUnit,
@@ -202,15 +188,15 @@ pub struct PrivUnitAggregator {
 impl PrivUnitAggregator {
     /// The server hears of `interval` people at a time. `moment_weight` is in 256ths, 1 to 255.
     pub fn new(
-        dimension: usize,
+        blocks: Blocks,
         interval: u32,
         law: PrivUnit,
         moment_weight: u32,
         seed: u64,
     ) -> Self {
-        let scales = statistic_scales(dimension, moment_weight);
+        let scales = statistic_scales(blocks, moment_weight);
         Self {
-            dimension,
+            blocks,
             interval,
             law,
             moment_weight,
@@ -224,13 +210,14 @@ impl PrivUnitAggregator {
 }
 
 impl Aggregator for PrivUnitAggregator {
-    fn dimension(&self) -> usize {
-        self.dimension
+    fn blocks(&self) -> Blocks {
+        self.blocks
     }
 
-    fn add(&mut self, context: &[f64], reward: f64) -> Option<Release> {
+    fn add(&mut self, arm: Arm<'_>, reward: f64) -> Option<Release> {
         let (statistic, scales) = (&mut self.statistic, &self.scales);
-        for_each_coordinate(context, reward, |i, value| statistic[i] = scales[i] * value);
+        statistic.fill(0.0);
+        for_each_coordinate(self.blocks, arm, reward, |i, value| statistic[i] = scales[i] * value);
         let along = self.law.component(uniform(&mut self.rng), uniform(&mut self.rng));
         // The entry that makes it a unit vector is not needed again: across, all are independent.
         self.sums.add(&self.statistic, along, &mut self.rng);

@@ -1,4 +1,4 @@
-use incrowd_device::BitsRandomizer;
+use incrowd_device::{Arm, BitsRandomizer};
 use incrowd_protocol::{BitsLaw, Law, Mechanism, Round, add_counts};
 use incrowd_shuffler::{Accumulator, Batch, Outcome};
 use rand_chacha::ChaCha8Rng;
@@ -29,14 +29,14 @@ impl Bulk {
     }
 
     /// Counts the report of one more person.
-    pub fn add(&mut self, batch: &mut Batch, context: &[f64], reward: f64) -> Outcome {
+    pub fn add(&mut self, batch: &mut Batch, arm: Arm<'_>, reward: f64) -> Outcome {
         if batch.round().is_some() && batch.missing() == 0 {
             return Outcome::Surplus;
         }
         batch.fill(|round, sums| {
             match round.law {
-                Law::Bits(law) => self.coins.add(law, sums, context, reward, &mut self.rng),
-                Law::Codebook(law) => self.words.add(law, sums, context, reward, &mut self.rng),
+                Law::Bits(law) => self.coins.add(law, sums, arm, reward, &mut self.rng),
+                Law::Codebook(law) => self.words.add(law, sums, arm, reward, &mut self.rng),
             }
             if sums.is_full() && round.window.is_none() {
                 self.draw(round, sums);
@@ -100,14 +100,14 @@ impl CoinSums {
         &mut self,
         law: BitsLaw,
         sums: &mut Accumulator,
-        context: &[f64],
+        arm: Arm<'_>,
         reward: f64,
         rng: &mut ChaCha8Rng,
     ) {
         let (counts, _) = if law.bits < TOGETHER_FROM {
-            self.randomizer.randomize(law, context, reward, rng)
+            self.randomizer.randomize(law, arm, reward, rng)
         } else {
-            self.randomizer.split(law, context, reward, &mut self.high, rng)
+            self.randomizer.split(law, arm, reward, &mut self.high, rng)
         };
         sums.add(|sums| add_counts(counts, sums));
     }
@@ -116,7 +116,7 @@ impl CoinSums {
     /// 0, are one binomial number for each coordinate.
     fn pads(&mut self, law: BitsLaw, number: u32, mut rng: ChaCha8Rng) -> Vec<i64> {
         let nothing = vec![0.0; self.dimension];
-        let (mut thresholds, _) = self.randomizer.thresholds(law, &nothing, 0.0);
+        let (mut thresholds, _) = self.randomizer.thresholds(law, Arm::from(&nothing), 0.0);
         // Each coordinate has the value 0, so all have the thresholds of the first.
         thresholds.truncate(law.bits as usize);
         thresholds.sort_unstable();

@@ -1,4 +1,4 @@
-use incrowd_protocol::coordinates;
+use incrowd_protocol::Blocks;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
@@ -24,13 +24,13 @@ pub struct Factorized {
 
 impl Factorized {
     /// Before the first of `releases` prefixes: N(0, `noise_std`^2) on each coordinate of each z.
-    pub fn new(dimension: usize, releases: u32, noise_std: f64) -> Self {
+    pub fn new(blocks: Blocks, releases: u32, noise_std: f64) -> Self {
         Self {
             noise_std,
             coefficients: square_root_coefficients(releases),
             variances: prefix_variances(releases),
             drawn: Vec::new(),
-            noise: vec![0.0; coordinates(dimension)],
+            noise: vec![0.0; blocks.coordinates()],
         }
     }
 
@@ -66,7 +66,10 @@ impl PrefixNoise for Factorized {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::prefix::tests::noise_of, *};
+    use super::{
+        super::prefix::tests::{noise_of, shared},
+        *,
+    };
 
     /// Variances and covariances of 8 prefixes, in units of the noise that is drawn, against the
     /// exact ones: sum over k of f_k f_{k + t - s}, from C(2k, k) as integers. Over 2000 runs with
@@ -83,7 +86,7 @@ mod tests {
         let (runs, prefixes, std) = (2000, 8, 1.5);
         let mut products = [[0.0; 8]; 8];
         for seed in 0..runs {
-            let noise = noise_of(Factorized::new(5, prefixes, std), prefixes, seed);
+            let noise = noise_of(Factorized::new(shared(5), prefixes, std), prefixes, seed);
             for (t, row) in products.iter_mut().enumerate() {
                 for (s, total) in row.iter_mut().enumerate() {
                     *total += noise[t].iter().zip(&noise[s]).map(|(x, y)| x * y).sum::<f64>();
@@ -106,7 +109,7 @@ mod tests {
     /// What the learner is told is what is drawn.
     #[test]
     fn the_stated_variance_is_that_of_the_prefix() {
-        let mut noise = Factorized::new(2, 3, 2.0);
+        let mut noise = Factorized::new(shared(2), 3, 2.0);
         assert!(noise.variance().abs() < 1e-12, "nothing is released yet");
         let mut rng = super::super::stream(1, 2);
         for expected in [4.0, 5.0, 5.5625] {

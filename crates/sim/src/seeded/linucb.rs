@@ -1,7 +1,9 @@
-use incrowd_bandit::{Estimate, NoisySums};
-use incrowd_protocol::{LearnerConfig, MechanismHash, Model, coordinates};
+use incrowd_bandit::{Estimates, NoisySums};
+use incrowd_device::Arm;
+use incrowd_protocol::{Blocks, LearnerConfig, MechanismHash, Model};
 
-use super::{Progress, TrustedServer, aggregator::for_each_coordinate, untrusted::model};
+use super::{Progress, TrustedServer, untrusted::model};
+use crate::coordinates::for_each_coordinate;
 
 /// Ridge of the regression without noise.
 const RIDGE: f64 = 1.0;
@@ -12,7 +14,7 @@ const RIDGE: f64 = 1.0;
 /// Abbasi-Yadkori, Pal, Szepesvari 2011, OFUL and its rarely switching form.
 pub struct LinUcb {
     learner: LearnerConfig,
-    dimension: usize,
+    blocks: Blocks,
     rarely_switching: bool,
     /// Sums of r x and tril(x x').
     sums: Vec<f64>,
@@ -23,12 +25,12 @@ pub struct LinUcb {
 
 impl LinUcb {
     /// Before the first person. Exploration 0 is the greedy algorithm.
-    pub fn new(dimension: usize, learner: LearnerConfig, rarely_switching: bool) -> Self {
+    pub fn new(blocks: Blocks, learner: LearnerConfig, rarely_switching: bool) -> Self {
         Self {
             learner,
-            dimension,
+            blocks,
             rarely_switching,
-            sums: vec![0.0; coordinates(dimension)],
+            sums: vec![0.0; blocks.coordinates()],
             people: 0,
             models: 0,
             published_log_det: f64::NEG_INFINITY,
@@ -42,20 +44,25 @@ fn no_mechanism() -> MechanismHash {
 }
 
 impl TrustedServer for LinUcb {
-    fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model> {
-        for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
+    fn observe(&mut self, arm: Arm<'_>, reward: f64) -> Option<Model> {
+        for_each_coordinate(self.blocks, arm, reward, |i, value| self.sums[i] += value);
         self.people += 1;
-        let (moment, gram) = self.sums.split_at(self.dimension);
-        let sums =
-            NoisySums { moment, gram, moment_std: 0.0, gram_std: 0.0, releases: 1, floor: RIDGE };
-        let estimate = Estimate::calibrated(&self.learner, &sums)?;
-        let log_det = estimate.ellipsoid.log_det;
+        let sums = NoisySums {
+            blocks: self.blocks,
+            sums: &self.sums,
+            moment_std: 0.0,
+            gram_std: 0.0,
+            releases: 1,
+            floor: RIDGE,
+        };
+        let estimates = Estimates::calibrated(&self.learner, &sums)?;
+        let log_det = estimates.log_det();
         if self.rarely_switching && log_det < self.published_log_det + std::f64::consts::LN_2 {
             return None;
         }
         let batches = self.people.min(u64::from(u32::MAX));
         let progress = Progress { batches, models: self.models, ..Progress::default() };
-        let model = model(estimate, no_mechanism(), progress)?;
+        let model = model(estimates, self.blocks, no_mechanism(), progress)?;
         self.published_log_det = log_det;
         self.models += 1;
         Some(model)

@@ -1,8 +1,10 @@
-use incrowd_bandit::{Estimate, NoisySums};
-use incrowd_protocol::{LearnerConfig, MechanismHash, Model, coordinates};
+use incrowd_bandit::{Estimates, NoisySums};
+use incrowd_device::Arm;
+use incrowd_protocol::{Blocks, LearnerConfig, MechanismHash, Model};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Progress, TrustedServer, aggregator::for_each_coordinate, stream, untrusted::model};
+use super::{Progress, TrustedServer, stream, untrusted::model};
+use crate::coordinates::for_each_coordinate;
 
 /// Noise of one prefix sum after the other.
 pub trait PrefixNoise {
@@ -27,7 +29,7 @@ pub struct PrefixServer<N> {
     noise: N,
     learner: LearnerConfig,
     mechanism: MechanismHash,
-    dimension: usize,
+    blocks: Blocks,
     /// People of the leaves; the last one is repeated.
     sizes: Vec<u32>,
     releases: u32,
@@ -42,7 +44,7 @@ impl<N: PrefixNoise> PrefixServer<N> {
     /// prefix after each of the first `releases` of them.
     pub fn new(
         noise: N,
-        dimension: usize,
+        blocks: Blocks,
         (sizes, releases): (Vec<u32>, u32),
         learner: LearnerConfig,
         mechanism: MechanismHash,
@@ -52,10 +54,10 @@ impl<N: PrefixNoise> PrefixServer<N> {
             noise,
             learner,
             mechanism,
-            dimension,
+            blocks,
             sizes,
             releases,
-            sums: vec![0.0; coordinates(dimension)],
+            sums: vec![0.0; blocks.coordinates()],
             count: 0,
             progress: Progress::default(),
             rng: stream(seed, 2),
@@ -79,20 +81,27 @@ impl<N: PrefixNoise> PrefixServer<N> {
         self.progress.batches += 1;
         self.noise.advance(&mut self.rng);
         let noisy = self.prefix();
-        let (moment, gram) = noisy.split_at(self.dimension);
         let std = self.noise.variance().sqrt();
         let releases = self.progress.batches as u32;
-        let sums = NoisySums { moment, gram, moment_std: std, gram_std: std, releases, floor: 1.0 };
-        let model =
-            model(Estimate::calibrated(&self.learner, &sums)?, self.mechanism, self.progress)?;
+        let blocks = self.blocks;
+        let sums = NoisySums {
+            blocks,
+            sums: &noisy,
+            moment_std: std,
+            gram_std: std,
+            releases,
+            floor: 1.0,
+        };
+        let estimates = Estimates::calibrated(&self.learner, &sums)?;
+        let model = model(estimates, blocks, self.mechanism, self.progress)?;
         self.progress.models += 1;
         Some(model)
     }
 }
 
 impl<N: PrefixNoise> TrustedServer for PrefixServer<N> {
-    fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model> {
-        for_each_coordinate(context, reward, |i, value| self.sums[i] += value);
+    fn observe(&mut self, arm: Arm<'_>, reward: f64) -> Option<Model> {
+        for_each_coordinate(self.blocks, arm, reward, |i, value| self.sums[i] += value);
         self.count += 1;
         // The noise is calibrated to this number of releases.
         if !self.is_full() || self.progress.batches >= u64::from(self.releases) {
@@ -116,13 +125,19 @@ pub(super) mod tests {
     use super::*;
     use crate::Tree;
 
+    /// One parameter for all actions.
+    pub fn shared(dimension: u32) -> Blocks {
+        incrowd_protocol::Dimension::new(dimension).unwrap().into()
+    }
+
     /// The first prefixes of nobody's data, which are nothing but noise.
     pub fn noise_of<N: PrefixNoise>(noise: N, prefixes: u32, seed: u64) -> Vec<Vec<f64>> {
         let hash = MechanismHash::of("test");
         let leaves = (vec![1], prefixes);
-        let mut server = PrefixServer::new(noise, 5, leaves, LearnerConfig::default(), hash, seed);
+        let mut server =
+            PrefixServer::new(noise, shared(5), leaves, LearnerConfig::default(), hash, seed);
         let prefix = |_| {
-            server.observe(&[0.0; 5], 0.0);
+            server.observe(Arm::from(&[0.0; 5]), 0.0);
             server.prefix()
         };
         (0..prefixes).map(prefix).collect()
@@ -132,9 +147,10 @@ pub(super) mod tests {
     fn leaves_have_their_sizes_and_only_so_many_prefixes_are_released() {
         let hash = MechanismHash::of("test");
         let models = |sizes: Vec<u32>, releases: u32| -> Vec<u32> {
-            let (noise, learner) = (Tree::new(2, releases, 1.0), LearnerConfig::default());
-            let mut server = PrefixServer::new(noise, 2, (sizes, releases), learner, hash, 1);
-            (1..=30).filter(|_| server.observe(&[0.5, 0.5], 1.0).is_some()).collect()
+            let (noise, learner) = (Tree::new(shared(2), releases, 1.0), LearnerConfig::default());
+            let mut server =
+                PrefixServer::new(noise, shared(2), (sizes, releases), learner, hash, 1);
+            (1..=30).filter(|_| server.observe(Arm::from(&[0.5, 0.5]), 1.0).is_some()).collect()
         };
         assert_eq!(models(vec![10], 2), [10, 20]);
         assert_eq!(models(vec![2, 5, 10], 3), [2, 7, 17]);

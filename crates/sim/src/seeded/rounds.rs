@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use incrowd_device::{Device, DeviceError, simulated_pads};
+use incrowd_device::{Arm, Device, DeviceError, simulated_pads};
 use incrowd_protocol::{BatchSums, Closes, Model, OpenRound, Report, TaskConfig};
 use incrowd_shuffler::{Batch, Outcome, Refusal};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Bulk, Progress, stream};
+use super::{Bulk, Progress, rows, stream};
 use crate::SimulationError;
 
 /// How reports travel in a simulation. Both have the same law.
@@ -41,19 +41,14 @@ impl Devices {
 
     /// What the next person plays: `arms` holds the features of the arms, one row after the other.
     pub fn choose(&mut self, arms: &[f64]) -> Result<usize, DeviceError> {
-        let arms = arms.chunks_exact(self.task.mechanism().dimension());
+        let arms = rows(self.task.mechanism().blocks(), arms);
         self.chooser.choose(self.model.as_ref(), arms)
     }
 
     /// The report of a new person's device.
-    pub fn report(
-        &mut self,
-        round: u32,
-        context: &[f64],
-        reward: f64,
-    ) -> Result<Report, DeviceError> {
+    pub fn report(&mut self, round: u32, arm: Arm<'_>, reward: f64) -> Result<Report, DeviceError> {
         let mut device = Device::simulated(self.task.clone(), &mut self.coins);
-        Ok(device.report(round, context, reward)?.report)
+        Ok(device.report(round, arm, reward)?.report)
     }
 }
 
@@ -158,19 +153,15 @@ impl Rounds {
 
     /// The report of one more person; the release, if that closes the batch. After the last round
     /// of those that close by time no device reports, and nothing happens.
-    pub fn add(
-        &mut self,
-        context: &[f64],
-        reward: f64,
-    ) -> Result<Option<BatchSums>, SimulationError> {
+    pub fn add(&mut self, arm: Arm<'_>, reward: f64) -> Result<Option<BatchSums>, SimulationError> {
         let Some(round) = self.open_round()? else { return Ok(None) };
         let outcome = match self.path {
             Path::Wire => {
-                let report = self.devices.report(round, context, reward)?;
+                let report = self.devices.report(round, arm, reward)?;
                 let bytes = report.encode(self.task.mechanism()).map_err(DeviceError::from)?;
                 self.batch.accept_bytes(&bytes)
             }
-            Path::Bulk => self.bulk.add(&mut self.batch, context, reward),
+            Path::Bulk => self.bulk.add(&mut self.batch, arm, reward),
         };
         match outcome {
             Outcome::Released(sums) => {

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
 use incrowd_bandit::Bandit;
-use incrowd_protocol::{BatchSums, TaskConfig};
+use incrowd_device::Arm;
+use incrowd_protocol::{BatchSums, Blocks, TaskConfig};
 
 use super::{Algorithm, Choice, Path, Progress, Rounds};
 use crate::{ParameterEstimate, SimulationError};
@@ -17,8 +18,14 @@ pub struct Sblb {
 impl Sblb {
     /// Before the first person. All coins come from `seed`.
     pub fn new(task: Arc<TaskConfig>, path: Path, seed: u64) -> Self {
-        let (rounds, bandit) = (Rounds::new(task.clone(), path, seed), Bandit::new(task.clone()));
-        Self { task, rounds, bandit, models: 0 }
+        let mut rounds = Rounds::new(task.clone(), path, seed);
+        let mut bandit = Bandit::new(task.clone());
+        let first = bandit.start();
+        let models = u64::from(first.is_some());
+        if let Some(model) = first {
+            rounds.devices().take(model);
+        }
+        Self { task, rounds, bandit, models }
     }
 
     /// The bandit, to look at its estimate.
@@ -36,16 +43,16 @@ impl Sblb {
 }
 
 impl Algorithm for Sblb {
-    fn dimension(&self) -> Option<usize> {
-        Some(self.task.mechanism().dimension())
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.task.mechanism().blocks())
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
         Ok(Choice::Arm(self.rounds.devices().choose(arms)?))
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        match self.rounds.add(context, reward)? {
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        match self.rounds.add(arm, reward)? {
             Some(sums) => self.absorb(&sums),
             None => Ok(()),
         }
@@ -64,7 +71,7 @@ impl Algorithm for Sblb {
 
     fn noise_std(&self) -> Option<f64> {
         let round = self.bandit.statistics().round();
-        Some(incrowd_bandit::noise_variances(self.task.mechanism(), round).0.sqrt())
+        Some(incrowd_bandit::released_noise(&self.task, round).moment_variance.sqrt())
     }
 
     fn estimate(&self) -> Option<ParameterEstimate> {

@@ -1,4 +1,4 @@
-use incrowd_protocol::coordinates;
+use incrowd_protocol::Blocks;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
@@ -19,9 +19,9 @@ pub struct Tree {
 impl Tree {
     /// Before the first of `releases` prefixes: N(0, `noise_std`^2) on each coordinate of each
     /// node.
-    pub fn new(dimension: usize, releases: u32, noise_std: f64) -> Self {
+    pub fn new(blocks: Blocks, releases: u32, noise_std: f64) -> Self {
         let levels = (u32::BITS - releases.leading_zeros()) as usize;
-        let nodes = vec![vec![0.0; coordinates(dimension)]; levels];
+        let nodes = vec![vec![0.0; blocks.coordinates()]; levels];
         Self { noise_std, nodes, prefix: 0 }
     }
 }
@@ -51,7 +51,10 @@ impl PrefixNoise for Tree {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::prefix::tests::noise_of, *};
+    use super::{
+        super::prefix::tests::{noise_of, shared},
+        *,
+    };
 
     /// Over 2000 trees with D = 20 coordinates, the mean of n = 40,000 squares over their variance
     /// strays from 1 by more than 7 sqrt(2/n) = 0.05 with probability below 1e-10; two nodes more
@@ -60,17 +63,17 @@ mod tests {
     #[test]
     fn a_prefix_has_the_noise_of_its_nodes() {
         let mut squares = [0.0; 8];
-        let (mut shared, mut apart) = (0.0, 0.0);
+        let (mut common, mut apart) = (0.0, 0.0);
         let (trees, coordinates) = (2000, 20);
         for seed in 0..trees {
-            let prefixes = noise_of(Tree::new(5, 8, 2.0), 8, seed);
+            let prefixes = noise_of(Tree::new(shared(5), 8, 2.0), 8, seed);
             for (total, prefix) in squares.iter_mut().zip(&prefixes) {
                 *total += prefix.iter().map(|x| x * x).sum::<f64>();
             }
             let product = |a: usize, b: usize| -> f64 {
                 prefixes[a - 1].iter().zip(&prefixes[b - 1]).map(|(x, y)| x * y).sum()
             };
-            shared += product(6, 7);
+            common += product(6, 7);
             apart += product(7, 8);
         }
         let n = trees as f64 * f64::from(coordinates);
@@ -78,7 +81,7 @@ mod tests {
             let expected = 4.0 * f64::from(leaves.count_ones());
             assert!((total / n / expected - 1.0).abs() < 0.05, "{leaves}: {}", total / n);
         }
-        assert!((shared / n / 8.0 - 1.0).abs() < 0.07, "{}", shared / n);
+        assert!((common / n / 8.0 - 1.0).abs() < 0.07, "{}", common / n);
         assert!((apart / n).abs() < 0.5, "{}", apart / n);
     }
 }

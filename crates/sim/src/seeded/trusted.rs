@@ -1,4 +1,5 @@
-use incrowd_protocol::{Model, Selection};
+use incrowd_device::Arm;
+use incrowd_protocol::{Blocks, Model, Selection};
 
 use super::{Algorithm, Choice, Player, Progress};
 use crate::{ParameterEstimate, SimulationError};
@@ -6,7 +7,7 @@ use crate::{ParameterEstimate, SimulationError};
 /// A server that is shown everybody's raw data.
 pub trait TrustedServer {
     /// Takes one person's data; gives the new model when there is one.
-    fn observe(&mut self, context: &[f64], reward: f64) -> Option<Model>;
+    fn observe(&mut self, arm: Arm<'_>, reward: f64) -> Option<Model>;
 
     /// How far it has come.
     fn progress(&self) -> Progress;
@@ -23,22 +24,22 @@ pub struct Trusted<S> {
 
 impl<S: TrustedServer> Trusted<S> {
     /// Before the first person.
-    pub fn new(server: S, dimension: usize, selection: Selection, seed: u64) -> Self {
-        Self { player: Player::new(dimension, selection, seed), server }
+    pub fn new(server: S, blocks: Blocks, selection: Selection, seed: u64) -> Self {
+        Self { player: Player::new(blocks, selection, seed), server }
     }
 }
 
 impl<S: TrustedServer> Algorithm for Trusted<S> {
-    fn dimension(&self) -> Option<usize> {
-        Some(self.player.dimension)
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.player.blocks)
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
         self.player.choose(arms)
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        self.player.take(self.server.observe(context, reward));
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        self.player.take(self.server.observe(arm, reward));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-use incrowd_bandit::{Estimate, NoisySums};
-use incrowd_protocol::{LearnerConfig, MechanismHash, Model, ModelParts, Selection};
+use incrowd_bandit::{Estimates, NoisySums};
+use incrowd_device::Arm;
+use incrowd_protocol::{Blocks, LearnerConfig, MechanismHash, Model, Selection};
 
 use super::{Aggregator, Algorithm, Choice, Player, Progress, Release};
 use crate::{ParameterEstimate, SimulationError};
@@ -20,23 +21,23 @@ impl<C: Aggregator> Untrusted<C> {
         selection: Selection,
         seed: u64,
     ) -> Self {
-        let player = Player::new(aggregator.dimension(), selection, seed);
-        let server = Server::new(aggregator.dimension(), mechanism, learner);
+        let player = Player::new(aggregator.blocks(), selection, seed);
+        let server = Server::new(aggregator.blocks(), mechanism, learner);
         Self { player, aggregator, server }
     }
 }
 
 impl<C: Aggregator> Algorithm for Untrusted<C> {
-    fn dimension(&self) -> Option<usize> {
-        Some(self.player.dimension)
+    fn blocks(&self) -> Option<Blocks> {
+        Some(self.player.blocks)
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
         self.player.choose(arms)
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        if let Some(release) = self.aggregator.add(context, reward) {
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        if let Some(release) = self.aggregator.add(arm, reward) {
             self.player.take(self.server.absorb(&release));
         }
         Ok(())
@@ -59,20 +60,20 @@ impl<C: Aggregator> Algorithm for Untrusted<C> {
 struct Server {
     mechanism: MechanismHash,
     learner: LearnerConfig,
-    moment: Vec<f64>,
-    gram: Vec<f64>,
+    blocks: Blocks,
+    sums: Vec<f64>,
     moment_variance: f64,
     gram_variance: f64,
     progress: Progress,
 }
 
 impl Server {
-    fn new(dimension: usize, mechanism: MechanismHash, learner: LearnerConfig) -> Self {
+    fn new(blocks: Blocks, mechanism: MechanismHash, learner: LearnerConfig) -> Self {
         Self {
             mechanism,
             learner,
-            moment: vec![0.0; dimension],
-            gram: vec![0.0; incrowd_protocol::triangle(dimension)],
+            blocks,
+            sums: vec![0.0; blocks.coordinates()],
             moment_variance: 0.0,
             gram_variance: 0.0,
             progress: Progress::default(),
@@ -80,22 +81,20 @@ impl Server {
     }
 
     fn absorb(&mut self, release: &Release) -> Option<Model> {
-        for (sum, value) in self.moment.iter_mut().chain(&mut self.gram).zip(release.sums()) {
-            *sum += value;
-        }
+        self.sums.iter_mut().zip(release.sums()).for_each(|(sum, value)| *sum += value);
         self.moment_variance += release.moment_variance();
         self.gram_variance += release.gram_variance();
         self.progress.batches += 1;
         let sums = NoisySums {
-            moment: &self.moment,
-            gram: &self.gram,
+            blocks: self.blocks,
+            sums: &self.sums,
             moment_std: self.moment_variance.sqrt(),
             gram_std: self.gram_variance.sqrt(),
             releases: self.progress.batches as u32,
             floor: 1.0,
         };
-        let estimate = Estimate::calibrated(&self.learner, &sums)?;
-        let model = model(estimate, self.mechanism, self.progress)?;
+        let estimates = Estimates::calibrated(&self.learner, &sums)?;
+        let model = model(estimates, self.blocks, self.mechanism, self.progress)?;
         self.progress.models += 1;
         Some(model)
     }
@@ -103,17 +102,12 @@ impl Server {
 
 /// The next model after `progress`; none if it could not be published.
 pub(super) fn model(
-    estimate: Estimate,
+    estimates: Estimates,
+    blocks: Blocks,
     mechanism: MechanismHash,
     progress: Progress,
 ) -> Option<Model> {
-    let parts = ModelParts {
-        mechanism,
-        version: progress.models + 1,
-        round: progress.batches as u32,
-        theta: estimate.theta,
-        width_factor: estimate.width_factor,
-        confidence_width: estimate.ellipsoid.confidence_width,
-    };
-    parts.check().ok()
+    let number = (progress.models + 1, progress.batches as u32);
+    let actions: Vec<_> = (0..blocks.slots()).map(|slot| Some(slot.to_string())).collect();
+    estimates.into_parts(mechanism, number, &actions).check().ok()
 }

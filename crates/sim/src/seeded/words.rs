@@ -1,4 +1,4 @@
-use incrowd_device::CodebookRandomizer;
+use incrowd_device::{Arm, CodebookRandomizer};
 use incrowd_privacy::numeric::special::normal_quantile;
 use incrowd_protocol::{CLIP, CodebookLaw, Mechanism, STEPS};
 use incrowd_shuffler::Accumulator;
@@ -39,7 +39,7 @@ impl WordSums {
         &mut self,
         law: CodebookLaw,
         sums: &mut Accumulator,
-        context: &[f64],
+        arm: Arm<'_>,
         reward: f64,
         rng: &mut ChaCha8Rng,
     ) {
@@ -48,7 +48,7 @@ impl WordSums {
             self.sums().add_undirected(1);
             return;
         };
-        let (statistic, _) = self.randomizer.statistic(law, context, reward);
+        let (statistic, _) = self.randomizer.statistic(law, arm, reward);
         let sums = self.sums.get_or_insert_with(|| DirectedSums::new(self.coordinates));
         sums.add(statistic, score, rng);
     }

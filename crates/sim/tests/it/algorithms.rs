@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::shared;
+use incrowd_device::Arm;
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Closes, FlipProbability, Law, Layout, LearnerConfig, Mechanism, MechanismConfig, Selection,
-    Stage, coordinates,
+    Blocks, Closes, FlipProbability, Law, Layout, LearnerConfig, Mechanism, MechanismConfig,
+    Selection, Stage, coordinates,
 };
 use incrowd_sim::{
     Aggregator, Algorithm, BinomialAggregator, Choice, GaussianAggregator, GaussianNoise,
@@ -26,7 +28,7 @@ fn truth() -> Vec<f64> {
 }
 
 fn releases(mut aggregator: impl Aggregator) -> Vec<Release> {
-    (0..BATCH * BATCHES).filter_map(|_| aggregator.add(&X, REWARD)).collect()
+    (0..BATCH * BATCHES).filter_map(|_| aggregator.add(Arm::from(&X), REWARD)).collect()
 }
 
 /// Mean and variance of each coordinate over 4000 batches. A nearly normal mean strays by 7
@@ -54,12 +56,12 @@ fn check(releases: &[Release], rounding: f64) {
 
 #[test]
 fn crowds_release_unbiased_sums_with_the_stated_noise() {
-    let noisy = |noise| releases(GaussianAggregator::new(3, vec![BATCH], noise, 1));
+    let noisy = |noise| releases(GaussianAggregator::new(shared(3), vec![BATCH], noise, 1));
     check(&noisy(GaussianNoise::PerPerson(0.4)), 0.0);
     check(&noisy(GaussianNoise::PerBatch(3.0)), 0.0);
     let rounding = f64::from(BATCH) / 14f64.powi(2);
     let batch = BinomialBatch { batch_size: BATCH, levels: 14, coins: 3 };
-    check(&releases(BinomialAggregator::new(3, vec![batch], 1)), rounding);
+    check(&releases(BinomialAggregator::new(shared(3), vec![batch], 1)), rounding);
 }
 
 /// Everybody is the same person, so the moments of a sum follow from those of one report: mean l z,
@@ -71,7 +73,7 @@ fn crowds_release_unbiased_sums_with_the_stated_noise() {
 fn privunit_has_the_stated_law() {
     let (outside, above, weight) = (0.2, 0.15, 90);
     let law = PrivUnit::new(outside, above).unwrap();
-    let found = releases(PrivUnitAggregator::new(3, BATCH, law, weight, 1));
+    let found = releases(PrivUnitAggregator::new(shared(3), BATCH, law, weight, 1));
     let t = law.threshold();
     let moments = |t: f64| {
         let density = |y: f64| {
@@ -132,15 +134,20 @@ fn privunit_has_the_stated_law() {
 
 #[test]
 fn batches_have_their_sizes_and_the_last_is_repeated() {
-    let mut aggregator = GaussianAggregator::new(3, vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
-    let releases: Vec<u32> = (1..=11).filter(|_| aggregator.add(&X, REWARD).is_some()).collect();
+    let mut aggregator =
+        GaussianAggregator::new(shared(3), vec![2, 3], GaussianNoise::PerBatch(1.0), 1);
+    let releases: Vec<u32> =
+        (1..=11).filter(|_| aggregator.add(Arm::from(&X), REWARD).is_some()).collect();
     assert_eq!(releases, [2, 5, 8, 11]);
 
     // Each with its own levels and coins: 2/levels (coins batch_size 3/16 + batch_size/4)^(1/2).
     let batch = |batch_size, levels, coins| BinomialBatch { batch_size, levels, coins };
-    let mut aggregator = BinomialAggregator::new(3, vec![batch(2, 10, 4), batch(3, 40, 64)], 1);
+    let mut aggregator =
+        BinomialAggregator::new(shared(3), vec![batch(2, 10, 4), batch(3, 40, 64)], 1);
     let releases: Vec<(u32, f64)> = (1..=11)
-        .filter_map(|person| Some((person, aggregator.add(&X, REWARD)?.moment_variance())))
+        .filter_map(|person| {
+            Some((person, aggregator.add(Arm::from(&X), REWARD)?.moment_variance()))
+        })
         .collect();
     let people: Vec<u32> = releases.iter().map(|release| release.0).collect();
     assert_eq!(people, [2, 5, 8, 11]);
@@ -153,8 +160,9 @@ fn batches_have_their_sizes_and_the_last_is_repeated() {
 fn long_contexts_are_cut_to_the_ball() {
     let long = X.map(|x| 100.0 * x);
     let norm = X.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let mut aggregator = GaussianAggregator::new(3, vec![1], GaussianNoise::PerPerson(0.0), 1);
-    let release = aggregator.add(&long, 7.0).unwrap();
+    let mut aggregator =
+        GaussianAggregator::new(shared(3), vec![1], GaussianNoise::PerPerson(0.0), 1);
+    let release = aggregator.add(Arm::from(&long), 7.0).unwrap();
     for (k, x) in X.iter().enumerate() {
         assert!((release.sums()[k] - x / norm).abs() < 1e-12, "reward 7 counts as 1");
     }
@@ -218,13 +226,15 @@ fn regret(algorithm: impl Algorithm, seed: u64) -> (f64, u64) {
 #[test]
 fn without_privacy_learning_is_fast_and_the_oracle_never_errs() {
     let learner = LearnerConfig::default();
-    let linucb = |rarely| Trusted::new(LinUcb::new(5, learner, rarely), 5, Selection::Ucb {}, 3);
+    let linucb = |rarely| {
+        Trusted::new(LinUcb::new(shared(5), learner, rarely), shared(5), Selection::Ucb {}, 3)
+    };
     let (often, models) = regret(linucb(false), 3);
     assert!(often < 60.0 && models == 5000, "{often} {models}");
     let (rarely, models) = regret(linucb(true), 3);
     assert!(rarely < 120.0 && models < 100, "{rarely} {models}");
     assert!(regret(Oracle, 3).0.abs() < 1e-12);
-    let (random, _) = regret(Random::new(5, 3), 3);
+    let (random, _) = regret(Random::new(shared(5), 3), 3);
     assert!((random / 5000.0 - 0.3654).abs() < 0.02, "{random}");
 }
 
@@ -234,14 +244,14 @@ fn without_privacy_learning_is_fast_and_the_oracle_never_errs() {
 fn algorithms_meet_the_same_people() {
     struct First(Vec<f64>);
     impl Algorithm for First {
-        fn dimension(&self) -> Option<usize> {
+        fn blocks(&self) -> Option<Blocks> {
             None
         }
         fn choose(&mut self, arms: &[f64]) -> Result<Choice, incrowd_sim::SimulationError> {
             self.0.extend(arms);
             Ok(Choice::Arm(0))
         }
-        fn learn(&mut self, _: &[f64], reward: f64) -> Result<(), incrowd_sim::SimulationError> {
+        fn learn(&mut self, _: Arm<'_>, reward: f64) -> Result<(), incrowd_sim::SimulationError> {
             self.0.push(reward);
             Ok(())
         }

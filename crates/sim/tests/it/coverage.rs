@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use incrowd_bandit::Bandit;
+use incrowd_device::Arm;
 use incrowd_protocol::{
-    Closes, CodebookLaw, Confidence, FlipProbability, Law, Layout, LearnerConfig, MechanismConfig,
-    OutsideProbability, Policy, Stage, TaskConfig, UpdateRule, triangle,
+    Blocks, Closes, CodebookLaw, Confidence, FlipProbability, Law, Layout, LearnerConfig,
+    MechanismConfig, OutsideProbability, Policy, Stage, TaskConfig, UpdateRule, triangle,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use incrowd_sim::Bulk;
@@ -23,11 +24,22 @@ fn task(d: u32, reports: u32, keep: f64, bound: f64, confidence: Confidence) -> 
 }
 
 fn task_of(d: u32, reports: u32, law: Law, bound: f64, confidence: Confidence) -> Arc<TaskConfig> {
+    task_with(Layout::Shared, d, reports, law, bound, confidence)
+}
+
+fn task_with(
+    layout: Layout,
+    d: u32,
+    reports: u32,
+    law: Law,
+    bound: f64,
+    confidence: Confidence,
+) -> Arc<TaskConfig> {
     let mechanism = MechanismConfig {
         dimension: d,
         context_bound: 1.0,
         schedule: vec![Stage { rounds: BATCHES, size: reports / BATCHES, window: None, law }],
-        layout: Layout::Shared,
+        layout,
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
@@ -70,7 +82,7 @@ fn worst_ratio(task: &Arc<TaskConfig>, seed: u64) -> f64 {
             let mean: f64 = x.iter().zip(&theta).map(|(x, t)| x * t).sum();
             let uniform = rand_core::Rng::next_u32(&mut rng);
             let reward = f64::from(u8::from(f64::from(uniform) < mean * 4_294_967_296.0));
-            match bulk.add(&mut batch, &x, reward) {
+            match bulk.add(&mut batch, Arm::from(&x), reward) {
                 Outcome::Released(sums) => break sums,
                 outcome => assert_eq!(outcome, Outcome::Counted),
             }
@@ -97,14 +109,78 @@ fn norm(factor: &[f64], error: &[f64]) -> f64 {
     y.iter().map(|y| y * y).sum::<f64>().sqrt()
 }
 
+/// Weights of each slot, of norm S: its own first, then the shared ones, which are the same in all.
+fn weights(blocks: Blocks, bound: f64, rng: &mut ChaCha8Rng) -> Vec<Vec<f64>> {
+    let (d, own) = (blocks.features(), blocks.own());
+    let shared = sphere(d, rng)[own..].to_vec();
+    let left = (0.5 - shared.iter().map(|t| t * t).sum::<f64>()).max(0.0).sqrt();
+    let of_slot = |_| {
+        let mut theta = sphere(d, rng);
+        let norm = theta[1..own].iter().map(|t| t * t).sum::<f64>().sqrt();
+        theta[1..own].iter_mut().for_each(|t| *t *= left / norm);
+        theta[own..].copy_from_slice(&shared);
+        theta.iter().map(|t| bound * t).collect()
+    };
+    (0..blocks.slots()).map(of_slot).collect()
+}
+
+/// Largest ||theta - theta*||_V / beta over releases and estimates of one run with slots.
+fn worst_ratio_of_slots(task: &Arc<TaskConfig>, seed: u64) -> f64 {
+    let blocks = task.mechanism().blocks();
+    let (own, slots) = (blocks.own(), blocks.slots());
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let theta = weights(blocks, task.learner().config().parameter_bound, &mut rng);
+    // All parameters in the units of the joint estimate.
+    let unit = (slots as f64).sqrt();
+    let shared = theta[0][own..].iter().map(|t| unit * t);
+    let joint: Vec<f64> =
+        theta.iter().flat_map(|theta| theta[..own].iter().copied()).chain(shared).collect();
+    let mut batch = Batch::new(Arc::new(task.mechanism().clone()));
+    let mut bandit = Bandit::new(task.clone());
+    let mut bulk = Bulk::new(task.mechanism(), ChaCha8Rng::seed_from_u64(!seed));
+    let mut worst = 0f64;
+    while batch.round().is_some() {
+        let sums = loop {
+            let x = sphere(blocks.features(), &mut rng);
+            let slot = rand_core::Rng::next_u32(&mut rng) % slots as u32;
+            let mean: f64 = x.iter().zip(&theta[slot as usize]).map(|(x, t)| x * t).sum();
+            let uniform = rand_core::Rng::next_u32(&mut rng);
+            let reward = f64::from(u8::from(f64::from(uniform) < mean * 4_294_967_296.0));
+            match bulk.add(&mut batch, Arm { slot, features: &x }, reward) {
+                Outcome::Released(sums) => break sums,
+                outcome => assert_eq!(outcome, Outcome::Counted),
+            }
+        };
+        let model = bandit.absorb(&sums).unwrap().unwrap();
+        let mut ratio = |factor: &[f64], found: &[f64], wanted: &[f64], width: f64| {
+            let error: Vec<f64> = found.iter().zip(wanted).map(|(a, b)| a - b).collect();
+            worst = worst.max(norm(factor, &error) / width);
+        };
+        match bandit.estimates().unwrap().joint() {
+            Some(all) => {
+                ratio(&all.width_factor, &all.theta, &joint, all.ellipsoid.confidence_width);
+            }
+            None => {
+                for (slot, theta) in model.slots().iter().zip(&theta) {
+                    ratio(&slot.width_factor, &slot.theta, theta, slot.confidence_width);
+                }
+            }
+        }
+    }
+    worst
+}
+
 struct Coverage {
     share: f64,
     quantile: f64,
 }
 
 fn coverage(task: &Arc<TaskConfig>, runs: u64) -> Coverage {
-    let mut ratios: Vec<f64> =
-        (0..runs).into_par_iter().map(|seed| worst_ratio(task, seed)).collect();
+    let ratio = |seed: u64| match task.mechanism().layout() {
+        Layout::Shared => worst_ratio(task, seed),
+        _ => worst_ratio_of_slots(task, seed),
+    };
+    let mut ratios: Vec<f64> = (0..runs).into_par_iter().map(ratio).collect();
     ratios.sort_by(f64::total_cmp);
     let covered = ratios.iter().filter(|&&ratio| ratio <= 1.0).count();
     let quantile = ratios[((1.0 - DELTA) * runs as f64) as usize];
@@ -221,6 +297,26 @@ fn paper_and_calibrated_coverage_as_measured() {
                     assert_eq!(share < 1.0 - DELTA, keep < 0.1);
                 }
             }
+        }
+    }
+}
+
+/// Every slot's ellipsoid at every release, and the joint one of a hybrid model. As above: if a run
+/// fails with probability at most 0.001, more than delta n = 10 failures of 200 have probability
+/// below 1e-12.
+#[test]
+fn proven_covers_models_with_slots() {
+    let layouts =
+        [(Layout::PerAction { slots: 3 }, 3), (Layout::Hybrid { slots: 3, shared: 2 }, 4)];
+    for (layout, d) in layouts {
+        let bits = |keep| Law::bits(1, FlipProbability::from_keep(keep).unwrap());
+        for (law, bound) in [(bits(0.5), 1.0), (bits(0.01), 0.01), (words(17, 0.205), 1.0)] {
+            let task = task_with(layout, d, 1000, law, bound, Confidence::Proven {});
+            let Coverage { share, quantile } = coverage(&task, 200);
+            println!(
+                "proven {layout:?} S={bound}: covered {share:.4}, 95% quantile of error/beta {quantile:.3}"
+            );
+            assert!(share >= 1.0 - DELTA);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::shared;
 use incrowd_planner::sizes::growing;
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, PolicyConfig,
@@ -92,5 +93,5 @@ fn an_environment_of_another_dimension_is_refused() {
     let people = Synthetic::new(4, 10, Rewards::Bernoulli, 1).unwrap();
     let sblb = Sblb::new(task(fixed(1000), Policy::default()), Path::Wire, 1);
     let result = Simulation::new(people, sblb);
-    assert_eq!(result.err(), Some(SimulationError::Dimension { found: 4, needed: 5 }));
+    assert_eq!(result.err(), Some(SimulationError::Layout { found: shared(4), needed: shared(5) }));
 }

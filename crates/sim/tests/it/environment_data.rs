@@ -29,6 +29,7 @@ fn labelled(file: PathBuf) -> ClassificationConfig {
         file,
         label: "label".into(),
         features: Features::Shared,
+        public: None,
         project: None,
         projection_seed: 1,
     }

@@ -175,7 +175,7 @@ fn the_simulators_paths_estimate_the_truth() {
             let mut simulation = Simulation::new(Constant, Sblb::new(task(bits), path, 3)).unwrap();
             simulation.run(u64::from(REPORTS)).unwrap();
             let statistics = simulation.algorithm().bandit().statistics();
-            let found = statistics.moment().iter().chain(statistics.gram());
+            let found = statistics.sums().iter();
             let moment = X.iter().map(|x| x * REWARD);
             let gram = (0..4).flat_map(|i| (0..=i).map(move |k| X[i] * X[k]));
             let n = f64::from(REPORTS);

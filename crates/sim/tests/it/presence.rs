@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::shared;
+use incrowd_device::Arm;
 use incrowd_protocol::{
-    BatchSums, Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, Stage,
-    TaskConfig,
+    BatchSums, Blocks, Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy,
+    Stage, TaskConfig,
 };
 use incrowd_sim::{
     Algorithm, ArrivalsConfig, Choice, Path, Progress, Random, Rewards, Rounds, Simulation,
@@ -41,7 +43,7 @@ struct Fixed {
 
 impl Fixed {
     fn add(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
-        self.releases.extend(self.rounds.add(context, reward)?);
+        self.releases.extend(self.rounds.add(Arm::from(context), reward)?);
         Ok(())
     }
 
@@ -54,15 +56,16 @@ impl Fixed {
 }
 
 impl Algorithm for Fixed {
-    fn dimension(&self) -> Option<usize> {
-        Some(3)
+    fn blocks(&self) -> Option<Blocks> {
+        Some(shared(3))
     }
 
     fn choose(&mut self, arms: &[f64]) -> Result<Choice, SimulationError> {
         self.choices.choose(arms)
     }
 
-    fn learn(&mut self, context: &[f64], reward: f64) -> Result<(), SimulationError> {
+    fn learn(&mut self, arm: Arm<'_>, reward: f64) -> Result<(), SimulationError> {
+        let context = arm.features;
         self.people += 1;
         match self.strategy {
             Strategy::IsAway if self.people == PERSON => Ok(()),
@@ -115,7 +118,7 @@ fn task(by_time: bool, flip: FlipProbability) -> Arc<TaskConfig> {
 /// All releases, with the same seeds for everything.
 fn releases(task: &Arc<TaskConfig>, path: Path, strategy: Strategy) -> Vec<BatchSums> {
     let algorithm = Fixed {
-        choices: Random::new(3, 5),
+        choices: Random::new(shared(3), 5),
         rounds: Rounds::new(task.clone(), path, 5),
         releases: Vec::new(),
         strategy,

@@ -87,7 +87,7 @@ fn by_wire(task: &Arc<TaskConfig>) -> Vec<Vec<Histogram>> {
 
 fn in_bulk(task: &Arc<TaskConfig>) -> Vec<Vec<Histogram>> {
     let mut bulk = Bulk::new(task.mechanism(), ChaCha8Rng::seed_from_u64(2));
-    play(task, |batch, context, reward| bulk.add(batch, context, reward))
+    play(task, |batch, context, reward| bulk.add(batch, context.into(), reward))
 }
 
 /// The law of a coordinate's sum by the formula, coin after coin; pads have the value 0.
@@ -195,7 +195,7 @@ fn sums_with_pads_have_the_stated_law() {
                 assert_eq!(run.close(now).unwrap(), None, "its time has not come");
                 for i in 0..reports as usize {
                     let (context, reward) = &PEOPLE[i % PEOPLE.len()];
-                    assert_eq!(run.add(context, *reward).unwrap(), None);
+                    assert_eq!(run.add(context.into(), *reward).unwrap(), None);
                 }
                 now += u64::from(WINDOW);
                 let sums = run.close(now).unwrap().unwrap();

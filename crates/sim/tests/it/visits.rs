@@ -154,7 +154,7 @@ fn pads_add_nothing_to_the_estimate() {
             let statistics = simulation.algorithm().bandit().statistics();
             let n = summary.reports as f64;
             let bound = (2.0 * 150_000.0 / f64::from(bits) * (2.0 * 5.0 / 1e-11f64).ln()).sqrt();
-            let found = statistics.moment().iter().chain(statistics.gram());
+            let found = statistics.sums().iter();
             let [x, y] = X;
             for (found, (truth, off)) in found.zip([
                 // Rewards of the counted are not known exactly, only those of all who sent.

@@ -70,7 +70,7 @@ fn play(task: &Arc<TaskConfig>, path: Path, people: &People) -> Vec<Vec<f64>> {
         let mut released = None;
         for (context, reward) in people {
             assert_eq!(released, None);
-            released = run.add(context, *reward).unwrap();
+            released = run.add(context.into(), *reward).unwrap();
         }
         now += u64::from(WINDOW);
         if stage.window.is_some() {

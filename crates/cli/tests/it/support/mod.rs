@@ -252,7 +252,8 @@ impl Site {
         Self::of(&plan(dimension, &closes, &stages.join(", ")))
     }
 
-    fn of(plan: &str) -> Self {
+    /// The task that a planner wrote.
+    pub fn of(plan: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let key = |role: &str| {

@@ -236,6 +236,7 @@ impl World {
             theta: theta.to_vec(),
             width_factor: vec![1.0, 0.0, 1.0],
             confidence_width: 0.0,
+            slots: Vec::new(),
         }
     }
 
