@@ -302,6 +302,41 @@ fn the_shipped_data_is_what_its_readme_says() {
     assert_eq!(format!("{:.3} {:.3}", logging.mean, logging.standard_error), "0.399 0.007");
 }
 
+#[test]
+fn shipped_data_with_public_rows_has_the_sizes_its_readme_states() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/data");
+    // File, label, layout, people, public rows, features with the constant, classes.
+    let files = [
+        ("digits", "digit", Features::PerAction, 1437, 360, 9, 10),
+        ("digits-scores", "digit", Features::PerArm, 1437, 180, 3, 10),
+        ("digits-shifted", "digit", Features::Hybrid, 1437, 180, 6, 10),
+        ("segments", "category", Features::PerAction, 1950, 360, 7, 7),
+        ("segments-scores", "category", Features::PerArm, 1950, 180, 3, 7),
+        ("visits", "visits", Features::PerAction, 6000, 360, 10, 3),
+        ("visits-scores", "visits", Features::PerArm, 6000, 180, 3, 3),
+    ];
+    for (name, label, features, people, public, dimension, classes) in files {
+        let load = |file: String| {
+            let config = labelled(folder.join(file));
+            let config = ClassificationConfig { label: label.into(), features, ..config };
+            let data = Classification::load(&config).unwrap();
+            (data.rows(), data.dimension(), data.classes().len())
+        };
+        assert_eq!(load(format!("{name}.csv")), (people, dimension, classes), "{name}");
+        let found = load(format!("{name}-public.csv"));
+        assert_eq!(found, (public, dimension, classes), "{name}-public");
+        let config = ClassificationConfig {
+            label: label.into(),
+            features,
+            public: Some(folder.join(format!("{name}-public.csv"))),
+            ..labelled(folder.join(format!("{name}.csv")))
+        };
+        let data = Classification::load(&config).unwrap();
+        assert_eq!(data.rows(), people, "{name}: public rows are nobody of a run");
+        assert!(data.public_statistic().is_some(), "{name}");
+    }
+}
+
 /// What is said about a file of labelled rows.
 fn complaint(content: impl AsRef<[u8]>, change: impl Fn(&mut ClassificationConfig)) -> String {
     // Tests run at the same time.
