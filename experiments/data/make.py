@@ -31,6 +31,8 @@ VISITS = ("statsmodels", "datasets/randhie/randhie.csv", "9f6c87d05aef087a82cc44
 # Public rows: the first half trains a classifier, the second half is for the prior.
 TRAINED, PUBLIC = 180, 360
 SPLIT_SEED = 1
+# Where a file has cut columns: at so many standard deviations of the rows that train the classifier.
+CUT = 3
 
 
 def package_bytes(package, path, sha256):
@@ -174,7 +176,10 @@ def segments():
 
     scaled = standardised(matrix)
     columns, pca = components(6, scaled)
-    yield from parts("segments", "category", columns, pca.transform(scaled), labels, slice(0, PUBLIC), people)
+    values = pca.transform(scaled)
+    yield from parts("segments", "category", columns, values, labels, slice(0, PUBLIC), people)
+    values = numpy.clip(standardised(values), -CUT, CUT)
+    yield from parts("segments-cut", "category", columns, values, labels, slice(0, PUBLIC), people)
 
     model = classifier(scaled, labels)
     error("segments", model, scaled, labels, people)

@@ -311,6 +311,7 @@ fn shipped_data_with_public_rows_has_the_sizes_its_readme_states() {
         ("digits-scores", "digit", Features::PerArm, 1437, 180, 3, 10),
         ("digits-shifted", "digit", Features::Hybrid, 1437, 180, 6, 10),
         ("segments", "category", Features::PerAction, 1950, 360, 7, 7),
+        ("segments-cut", "category", Features::PerAction, 1950, 360, 7, 7),
         ("segments-scores", "category", Features::PerArm, 1950, 180, 3, 7),
         ("visits", "visits", Features::PerAction, 6000, 360, 10, 3),
         ("visits-scores", "visits", Features::PerArm, 6000, 180, 3, 3),
