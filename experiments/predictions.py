@@ -34,9 +34,9 @@ SETTINGS = [
     ("per-action", 9, 0, 15, 0.5, 1, "unlimited", 200_000, "fixed"),
     ("per-action", 10, 0, 4, 0.5, 1, "unlimited", 80_000, "growing"),
     ("per-action", 14, 0, 8, 0.5, 2, "unlimited", 200_000, "fixed"),
-    ("hybrid", 7, 4, 6, 0.5, 1, "unlimited", 150_000, "fixed"),
-    ("hybrid", 6, 3, 5, 0.5, 1, "8", 200_000, "fixed"),
-    ("hybrid", 10, 4, 4, 0.5, 1, "unlimited", 100_000, "fixed"),
+    ("hybrid", 5, 2, 8, 0.5, 1, "unlimited", 100_000, "fixed"),
+    ("hybrid", 8, 5, 5, 0.5, 1, "8", 200_000, "fixed"),
+    ("hybrid", 9, 3, 6, 0.5, 2, "unlimited", 150_000, "fixed"),
 ]
 RUNS = 6
 

@@ -112,13 +112,13 @@ pub fn predicted_regret(
 
 /// How much the optimism of two actions differs, as a share of its size. Without slots it differs
 /// only along the direction that was learned, one of n; with slots also because actions were not
-/// chosen equally often. Fitted to 59 simulations, none of those that `docs/planning.md` shows.
+/// chosen equally often. Fitted to 62 simulations, none of those that `docs/planning.md` shows.
 fn uneven(blocks: Blocks) -> f64 {
     if blocks.slots() == 0 {
         let n = (blocks.shared() as f64 - 1.0).max(1.0);
         return (1.7 / n).min(0.42);
     }
-    let n = (blocks.own() as f64 - 1.0).max(1.0);
+    let n = (blocks.features() as f64 - 1.0).max(1.0);
     1.2 / sqrt(n) * (1.0 + 2.0 / n)
 }
 
