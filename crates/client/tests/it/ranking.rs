@@ -6,6 +6,7 @@ use incrowd_client::{
     ClientError, FeatureMap, FieldProblem, Fields, InputProblem, Phase, Problem, Value, blocking,
     transport::{NetworkFailure, TransportError},
 };
+use incrowd_protocol::{ModelParts, SlotParts};
 
 const CLOSED: &str = "http://127.0.0.1:1";
 
@@ -176,4 +177,69 @@ fn a_blocking_client_does_the_same() {
     assert_eq!(server.world().opened.len(), 1);
     assert_eq!(client.status().phase, Phase::Done);
     client.close();
+}
+
+/// Actions by name: those that the model has a slot for are ranked, any subset of them, and before
+/// something is learned the incumbent's choice is taken.
+#[tokio::test]
+async fn actions_with_weights_of_their_own_are_ranked_by_name() {
+    let server = Server::start(Shape { slots: 3, ..Shape::default() }).await;
+    let map = r#"{"model": "per-action", "actions": ["a", "b"], "spare_slots": 1, "bias": true,
+        "context": [{"name": "hour", "kind": "number", "min": 0, "max": 24}]}"#;
+    let map: FeatureMap = serde_json::from_str(map).unwrap();
+    let client = server.client().features(map).connect().await.unwrap();
+    let hour = |hour: f64| Fields::from([("hour".to_owned(), Value::Number(hour))]);
+    for incumbent in [0, 1] {
+        let decision = client.rank_or(&hour(3.0), ["a", "b"], incumbent).unwrap();
+        assert_eq!((decision.action(), decision.problems()), (incumbent, &[][..]));
+    }
+
+    // News of which slot is which, and of nothing else.
+    let slot = |action: Option<&str>, theta: [f64; 2]| SlotParts {
+        action: action.map(str::to_owned),
+        theta: theta.to_vec(),
+        width_factor: vec![1.0, 0.0, 1.0],
+        cross_factor: Vec::new(),
+        confidence_width: 0.0,
+    };
+    let parts = |version, slots| ModelParts {
+        mechanism: server.world().task.mechanism().hash(),
+        version,
+        round: 1,
+        theta: Vec::new(),
+        width_factor: Vec::new(),
+        confidence_width: 0.0,
+        slots,
+    };
+    let nothing = [0.0, 0.0];
+    let blank =
+        parts(1, vec![slot(Some("a"), nothing), slot(Some("b"), nothing), slot(None, nothing)]);
+    server.world().publish_parts(&blank);
+    client.refresh().await.unwrap();
+    assert_eq!(client.rank_or(&hour(3.0), ["a", "b"], 1).unwrap().action(), 1);
+
+    // a in the morning, b in the evening, c always a little less; the slots changed their order.
+    let slots = vec![
+        slot(Some("c"), [0.3, 0.0]),
+        slot(Some("b"), [0.5, 0.5]),
+        slot(Some("a"), [0.5, -0.5]),
+    ];
+    let learned = parts(2, slots);
+    server.world().publish_parts(&learned);
+    client.refresh().await.unwrap();
+    let best = |time: f64, actions: &[&'static str]| {
+        let decision = client.rank_or(&hour(time), actions, 0).unwrap();
+        assert_eq!(decision.problems(), []);
+        actions[decision.action()]
+    };
+    assert_eq!((best(3.0, &["a", "b", "c"]), best(21.0, &["a", "b", "c"])), ("a", "b"));
+    assert_eq!((best(21.0, &["c", "a"]), best(3.0, &["c", "b"])), ("c", "c"));
+
+    // What has no slot is left out, and told; alone it is taken and reported as nothing.
+    let decision = client.rank_or(&hour(21.0), ["z", "b"], 0).unwrap();
+    assert_eq!(decision.action(), 1);
+    assert_eq!(decision.problems(), [Problem::UnknownAction("z".into())]);
+    let decision = client.rank_or(&hour(21.0), ["z"], 0).unwrap();
+    assert_eq!(decision.action(), 0);
+    assert_eq!(decision.problems(), [Problem::UnknownAction("z".into())]);
 }

@@ -4,9 +4,12 @@ use std::{
     sync::Arc,
 };
 
+use incrowd_device::Arm;
 use incrowd_protocol::{Blocks, Dimension, Layout};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use serde::{Deserialize, Serialize};
+
+use crate::coordinates::for_each_coordinate;
 
 use super::{
     DataError, Environment, Person, draw,
@@ -168,13 +171,9 @@ impl Classification {
             self.vectors.write(row, &mut arms);
             for (arm, x) in arms.chunks_exact(self.dimension()).enumerate() {
                 let reward = f64::from(u8::from(arm == self.labels[row]));
-                let mut values: Vec<f64> = x.iter().map(|entry| reward * entry).collect();
-                for (i, a) in x.iter().enumerate() {
-                    values.extend(x[..=i].iter().map(|b| a * b));
-                }
-                let slot = if blocks.slots() > 0 { arm } else { 0 };
-                blocks.for_each_active(slot, |place, own| {
-                    statistic[place] += values[own] / reports;
+                let slot = if blocks.slots() > 0 { arm as u32 } else { 0 };
+                for_each_coordinate(blocks, Arm { slot, features: x }, reward, |place, value| {
+                    statistic[place] += value / reports;
                 });
             }
         }

@@ -43,6 +43,8 @@ pub struct Shape {
     pub begin: i64,
     /// Reports with two bits that are hardly ever flipped.
     pub bare: bool,
+    /// Actions a, b, c, ... with weights of their own; 0 for one set of weights.
+    pub slots: u32,
 }
 
 impl Default for Shape {
@@ -56,6 +58,7 @@ impl Default for Shape {
             window: None,
             begin: 0,
             bare: false,
+            slots: 0,
         }
     }
 }
@@ -139,7 +142,10 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
             window: shape.window.map(|seconds| seconds * 1000),
             law,
         }],
-        layout: Layout::Shared,
+        layout: match shape.slots {
+            0 => Layout::Shared,
+            slots => Layout::PerAction { slots },
+        },
         closes: match shape.window {
             None => Closes::Count { grace: shape.grace },
             Some(_) => Closes::Time { opens: OPENS },
@@ -155,7 +161,9 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
         shuffler: shuffler.verification_key(),
         bandit: bandit.verification_key(),
     };
-    Task::new(config.unwrap(), keys)
+    let names = ["a", "b", "c"].map(String::from);
+    let names = names.into_iter().take(shape.slots as usize).collect();
+    Task::new(config.unwrap().with_actions(names).unwrap(), keys)
 }
 
 pub fn key(id: u8) -> (SealingKey, OpeningKey) {
