@@ -14,9 +14,15 @@ use crate::{
 /// identity, d the number of parameters) and the noise is of its
 /// expected size.
 ///
+/// `people` are the reports that are no pads, if not all are, each with what it counts for.
+///
 /// The same formulas that size the confidence of real models, in all modes; only the Gram matrix is
 /// a guess. For planning, not for a guarantee.
-pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolError> {
+pub fn forecast(
+    task: &TaskConfig,
+    round: u32,
+    people: Option<f64>,
+) -> Result<Ellipsoid, ProtocolError> {
     let mechanism = task.mechanism();
     let bound = mechanism.context_bound();
     let (blocks, learner) = (mechanism.blocks(), task.learner().config());
@@ -28,7 +34,8 @@ pub fn forecast(task: &TaskConfig, round: u32) -> Result<Ellipsoid, ProtocolErro
     let setting = Setting { frame, blocks, context_bound: bound, round, noise };
     let sizes = setting.sizes();
     // People are spread evenly over the slots too.
-    let gram = bound * bound * noise.reports / blocks.parameters() as f64;
+    let people = people.unwrap_or(noise.reports);
+    let gram = bound * bound * people / blocks.parameters() as f64;
     let ridge = sizes.ridge(gram);
     let smallest = gram + ridge.0;
     let log_det = dimension as f64 * log(smallest);
@@ -83,7 +90,7 @@ mod tests {
             .unwrap();
             bandit.absorb(&sums).unwrap();
             let real = bandit.estimates().unwrap().joint().unwrap().ellipsoid;
-            let forecast = forecast(&task, number).unwrap();
+            let forecast = forecast(&task, number, None).unwrap();
             assert_eq!(
                 (forecast.gram_noise, forecast.moment_noise, forecast.floor),
                 (real.gram_noise, real.moment_noise, real.floor)
@@ -91,6 +98,6 @@ mod tests {
             // The real bandit has seen no signal here, so it cannot be narrower.
             assert!(forecast.smallest_eigenvalue > real.smallest_eigenvalue);
         }
-        assert!(forecast(&task, 5).is_err());
+        assert!(forecast(&task, 5, None).is_err());
     }
 }

@@ -103,7 +103,7 @@ pub fn plan(request: &Request, preset: Preset) -> Result<Plan, PlanError> {
     let task = search::task_with(mechanism, learner(request)?)?;
     let batches = task.mechanism().schedule().last_round();
     let regret_fixed_schedule = paper::fixed_schedule_regret(
-        forecast(&task, batches)?.confidence_width,
+        forecast(&task, batches, None)?.confidence_width,
         request.horizon(),
         u64::from(batches),
         request.units.dimension,

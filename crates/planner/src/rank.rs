@@ -53,7 +53,7 @@ pub fn rank(
 fn lost_share(task: &TaskConfig, round: u32, reports: f64) -> Result<f64, PlanError> {
     let mechanism = task.mechanism();
     let bound = mechanism.context_bound();
-    let Some(moment) = forecast(task, round)?.moment_noise else {
+    let Some(moment) = forecast(task, round, None)?.moment_noise else {
         // The paper's mode keeps it inside the width; the noise itself is the same in every mode.
         return lost_share(&calibrated(task)?, round, reports);
     };

@@ -87,7 +87,7 @@ pub fn predicted_regret(
         let people = reports.weight(round, discount);
         let noise = released_noise(task, round);
         let bound = task.mechanism().context_bound();
-        let ellipsoid = forecast(task, round)?;
+        let ellipsoid = forecast(task, round, Some(people))?;
         let bonus = bound * ellipsoid.confidence_width / sqrt(ellipsoid.smallest_eigenvalue);
         let errors = Errors {
             bonus: bonus * uneven(blocks),
