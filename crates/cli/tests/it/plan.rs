@@ -126,24 +126,24 @@ Round 1 opens Friday 15 January 2027, 08:00:00 UTC
      122    1 h 58 min       820      1857       588.9538           0.9999  255 bits, flip 0.714384
 
 bytes in a report               49
-predicted regret               412  (1.1% of uniform choices; a prediction, no promise)
+predicted regret               480  (1.3% of uniform choices; a prediction, no promise)
   uniform choices            36488
 pads                         55.9%  (room for 2 times the mean rate)
 surplus, lost                6e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
 under way, lost              0.14%  (at most, when their round closes)
 decision to model       at most 2 h 58 min
-will it learn           it loses about 1 % of what uniform choices lose over 100,000 people, 9 % over the first 11,000
+will it learn           it loses about 1 % of what uniform choices lose over 100,000 people, 10 % over the first 11,000
 
 The price of each choice (searched, not certified)
                                     batches  a report has         local  central    regret    random
-  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       703     36488
-  central epsilon 2                     954  511 bits         1132.4190   2.0000       226     36488
-  half the people                      1458  255 bits          523.3475   1.0000       354     18244
-  twice the people                     1857  255 bits          588.9538   1.0000       428     72976
-  growing batches               1137..91887  511 bits         4772.0549   1.0000       296     36488
-  equal windows twice as long          3585  255 bits          808.5066   1.0000       658     36488
-  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       458     36488
-  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      1989     36488
+  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       808     36488
+  central epsilon 2                     954  511 bits         1132.4190   2.0000       279     36488
+  half the people                      1458  255 bits          523.3475   1.0000       420     18244
+  twice the people                     1857  255 bits          588.9538   1.0000       510     72976
+  growing batches               1137..91887  511 bits         4772.0549   1.0000       347     36488
+  equal windows twice as long          3585  255 bits          808.5066   1.0000       698     36488
+  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       480     36488
+  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      2370     36488
 
 Notes
   - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches
