@@ -197,8 +197,11 @@ fn pooled<'a>(
     size: &impl Fn(Slot) -> (Frame<'a>, Sizes),
 ) -> Option<Vec<f64>> {
     let (q, s, slots) = (blocks.own(), blocks.shared(), blocks.slots());
+    if slots < 2 {
+        return None;
+    }
     let (frame, sizes) = size(None);
-    if slots < 2 || matches!(frame.learner.confidence, Confidence::Proven {}) {
+    if matches!(frame.learner.confidence, Confidence::Proven {}) {
         return None;
     }
     let mut pool = BlockSums { moment: vec![0.0; q + s], gram: vec![0.0; triangle(q + s)] };

@@ -52,11 +52,6 @@ impl Prior {
         &self.0.values
     }
 
-    /// The same with another weight.
-    pub fn with_people(self, people: f64) -> Result<Self, ProtocolError> {
-        PriorConfig { people, ..self.0 }.check()
-    }
-
     /// Whether it is one for reports of these sizes.
     pub(crate) fn check_for(&self, blocks: Blocks) -> Result<(), ProtocolError> {
         let (found, needed) = (self.0.values.len(), blocks.coordinates());

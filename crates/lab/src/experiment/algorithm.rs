@@ -326,11 +326,10 @@ impl AlgorithmConfig {
             ),
         ];
         let planned = sblb && !by_proposition_1 && self.preset.is_none();
-        let options = options.into_iter().chain([
+        let mut options = options.into_iter().chain([
             ("prior", self.prior.is_some(), planned && self.width == WidthMode::Calibrated),
             ("half_life", self.half_life.is_some(), planned && name != Name::SblbGrowing),
         ]);
-        let mut options = options;
         match options.find(|&(_, given, used)| given && !used) {
             Some((option, ..)) => {
                 Err(ExperimentError::Unused { algorithm: self.label().into(), option })

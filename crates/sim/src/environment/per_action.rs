@@ -72,11 +72,6 @@ impl PerAction {
         self.thetas.iter_mut().for_each(|theta| signal.scale(theta));
         self
     }
-
-    /// The parameter of each action.
-    pub fn thetas(&self) -> &[Vec<f64>] {
-        &self.thetas
-    }
 }
 
 /// Room for a constant and a direction beside the shared features.
