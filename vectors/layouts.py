@@ -410,21 +410,27 @@ class Learned:
         return self.publish(self.fit() if found else None)
 
     def forget(self, slot, found):
+        mine = [(slot, i) for i in range(self.own)]
+        if found:
+            lowest = min(mp.eigsy(mp.matrix([[self.sum(f, g) for g in mine] for f in mine]), eigvals_only=True))
+        self.forget_in(self.sums, slot, max(found[0]["lambda"], self.L**2 - lowest) if found else None)
+
+    def forget_in(self, sums, slot, ridge):
+        """Without the slot; what it says about shared features stays, as far as its own features do not explain it."""
         mine, common = [(slot, i) for i in range(self.own)], [("s", i) for i in range(self.shared)]
-        if self.shared and found:
-            A = mp.matrix([[self.sum(f, g) for g in mine] for f in mine])
-            lowest = min(mp.eigsy(A, eigvals_only=True))
-            inverse = mp.inverse(A + max(found[0]["lambda"], self.L**2 - lowest) * mp.eye(self.own))
-            B = mp.matrix([[self.sum(f, g) for g in mine] for f in common])
-            m = mp.matrix([self.sums[f,] for f in mine])
+        if self.shared and ridge is not None:
+            A = mp.matrix([[self.sum(f, g, sums) for g in mine] for f in mine])
+            inverse = mp.inverse(A + ridge * mp.eye(self.own))
+            B = mp.matrix([[self.sum(f, g, sums) for g in mine] for f in common])
+            m = mp.matrix([sums[f,] for f in mine])
             lost, moment = B * inverse * B.T, B * inverse * m
             for i, f in enumerate(common):
-                self.sums[f,] -= moment[i]
+                sums[f,] -= moment[i]
                 for k, g in enumerate(common[:i + 1]):
-                    self.sums[f, g] -= lost[i, k]
+                    sums[f, g] -= lost[i, k]
         for label in self.labels:
             if label[-1][0] == slot or label[0][0] == slot:
-                self.sums[label] = mpf(0)
+                sums[label] = mpf(0)
 
     def sum(self, f, g, of=None):
         of = of or self.sums
@@ -461,6 +467,43 @@ class Learned:
             return [self.estimate(features, self.joint_noise, 0)]
         return [self.estimate([(a, i) for i in range(self.own)], self.noise[a], self.since[a]) for a in range(self.slots)]
 
+    def exists(self, f, g):
+        return (f, g) in self.sums or (g, f) in self.sums
+
+    def prior_now(self):
+        """The prior's sums, and the mean square of a feature of one of its people. Slots that it does not know, and slots
+        with another action than at the start, have what one of its people says about any action."""
+        n, P = mpf(self.task["prior"]["people"]), self.slots * self.own + self.shared
+        square = lambda label: len(label) == 2 and label[0] == label[1]
+        one = mp.fsum(value for label, value in self.prior.items() if square(label)) / (n * P)
+        slots_of = lambda label: {f[0] for f in label} - {"s"}
+        same = lambda label, slot: tuple((slot, f[1]) if f[0] != "s" else f for f in label)
+        now = dict(self.prior)
+        for slot in range(self.slots):
+            mine = [label for label in self.labels if slots_of(label) == {slot}]
+            if self.since[slot] > 0 or not any(self.prior[label] for label in mine if square(label)):
+                self.forget_in(now, slot, one)
+                for label in self.labels:
+                    if not slots_of(label):
+                        now[label] += self.prior[label] / n
+                    elif slots_of(label) == {slot}:
+                        now[label] += mp.fsum(self.prior[same(label, a)] for a in range(self.slots)) / n
+        return now, one
+
+    def learnable(self, one):
+        """The share of the uncertainty that the rest of the schedule can remove, as a standard deviation."""
+        g, sigma, S, n = mpf(self.learn.get("discount", 1)), mpf(self.learn["reward_noise"]), mpf(self.learn["parameter_bound"]), self.task["prior"]["people"]
+        reports = variance = mpf(0)
+        precisions = [one * n]
+        for number in range(1, sum(s["rounds"] for s in self.mech["schedule"]) + 1):
+            s = stage_of(self.mech, number)
+            made = bits_noise(s) if s["encoding"] == "bits" else codebook_noise(s, 1, len(self.labels))
+            reports = g * reports + s["size"]
+            variance = g**2 * variance + s["size"] * (made["moment_variance"] + (self.L * S)**2 * made["gram_variance"])
+            gram = one * reports
+            precisions.append(one * n + gram**2 / (gram + self.L**2 * variance / sigma**2))
+        return mp.sqrt(max(mpf(0), 1 - precisions[self.j] / precisions[-1]))
+
     def estimate(self, features, noise, since):
         learn, L = self.learn, self.L
         S, sigma, mode = mpf(learn["parameter_bound"]), mpf(learn["reward_noise"]), learn["confidence"]["mode"]
@@ -480,31 +523,45 @@ class Learned:
         else:
             nu, eta = self.calibrated_noise(noise)
             z = nu
-        if self.prior is not None or since > 0:
+        if since > 0:
             z = max(z, L**2)
-        if self.prior is not None:
-            known = gram_of(self.prior)
-            centre = mp.lu_solve(known + L**2 * mp.eye(d), moment_of(self.prior))
-            strength = max(mpf(0), min(mp.eigsy(known, eigvals_only=True))) + L**2
-            gram, moment = gram + known, moment + moment_of(self.prior)
         lowest = min(mp.eigsy(gram, eigvals_only=True))
         lam = nu + z + max(mpf(0), z - (lowest + nu + z))
         V = gram + lam * mp.eye(d)
-        pool = self.pool()
-        if pool is not None:
-            centre = mp.matrix([pool[f if f[0] == "s" else ("any", f[1])] * unit[i] for i, f in enumerate(features)])
-        if self.prior is not None or pool is not None:
-            moment = moment + lam * centre
-        log_det, small = mp.log(mp.det(V)), lowest + lam
         share, stretch = (1, 1) if not both else (1, mp.sqrt(K)) if mode == "proven" else (mpf(1) / K, 1)
+        explore = mpf(learn["confidence"].get("exploration", 1))
+        reward = lambda volume: sigma * mp.sqrt(2 * mp.log(3 / delta_j) + share * max(0, volume))
         if self.prior is None:
+            pool = self.pool()
+            if pool is not None:
+                centre = mp.matrix([pool[f if f[0] == "s" else ("any", f[1])] * unit[i] for i, f in enumerate(features)])
+                moment = moment + lam * centre
+            log_det, small, theta = mp.log(mp.det(V)), lowest + lam, mp.lu_solve(V, moment)
             pull = stretch * S * min(mp.sqrt(nu + lam), (nu + lam) / mp.sqrt(small))
+            beta = (reward(log_det - d * mp.log(z)) + pull + eta / mp.sqrt(max(z, small))) * explore
         else:
-            off = min(S, sigma * (mp.sqrt(d) + mp.sqrt(2 * mp.log(3 / delta_j))) / mp.sqrt(strength))
-            pull = (lam * off + nu * (mp.norm(centre) + off)) / mp.sqrt(small)
-        beta = (sigma * mp.sqrt(2 * mp.log(3 / delta_j) + share * max(0, log_det - d * mp.log(z))) + pull
-                + eta / mp.sqrt(max(z, small))) * mpf(learn["confidence"].get("exploration", 1))
-        theta, inverse = mp.lu_solve(V, moment), mp.inverse(V)
+            known, one = self.prior_now()
+            V_0 = gram_of(known)
+            V_0 += (one - min(0, min(mp.eigsy(V_0, eigvals_only=True)))) * mp.eye(d)
+            theta = theta_0 = mp.lu_solve(V_0, moment_of(known))
+            told = mp.zeros(d)
+            if not nothing:
+                # The noise of every entry, by what it is a sum of: r f or f g, in units of the estimate.
+                sm, sg = L**2 * noise["moment_variance"], L**4 * noise["gram_variance"]
+                entry = lambda i, k: sg / (unit[i] * unit[k])**2 if self.exists(features[i], features[k]) else mpf(0)
+                R = [(sm / unit[i]**2 + mp.fsum(entry(i, k) * theta_0[k]**2 for k in range(d))) / sigma**2 for i in range(d)]
+                squares = mp.fsum(entry(i, k) * (1 + (i == k)) for i in range(d) for k in range(d))
+                weigh = V * mp.inverse(V + mp.diag(R))
+                told = weigh * V
+                above = max(mpf(0), mp.fsum(gram[i, k]**2 for i in range(d) for k in range(d)) - squares)
+                mean = mp.fsum(max(mpf(0), gram[i, i]) + R[i] for i in range(d)) / d
+                c = min(mpf(1), above / mean / mp.fsum(told[i, i] for i in range(d)))
+                theta = theta_0 + mp.lu_solve(V_0 + c * told, c * weigh * (moment - gram * theta_0))
+                told = c * told
+            V = V_0 + told
+            log_det = mp.log(mp.det(V))
+            beta = reward(log_det - mp.log(mp.det(V_0))) * explore * self.learnable(one)
+        inverse = mp.inverse(V)
         # Back to the features as they are.
         return {"theta": {f: theta[i] / unit[i] for i, f in enumerate(features)}, "beta": beta, "log_det": log_det, "lambda": lam,
                 "inverse": {(f, g): inverse[i, k] / (unit[i] * unit[k]) for i, f in enumerate(features) for k, g in enumerate(features)}}

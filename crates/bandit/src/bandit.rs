@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::{
     Assignment, Estimate, Estimates, Statistics,
-    blocks::{PriorSums, Slot, blank},
+    blocks::{Slot, blank},
     confidence::{Frame, Setting, Sizes},
     noise::{Counted, Noise},
-    statistics::prior_sums,
+    prior::{PriorSums, Told},
 };
 
 /// Why a release or a saved state is not taken. Nothing changed.
@@ -238,7 +238,7 @@ impl Bandit {
         let actions = self.statistics.actions();
         let log_det = estimates.as_ref().map(Estimates::log_det);
         let parts: ModelParts = match estimates {
-            Some(estimates) => estimates.into_parts(hash, number, actions),
+            Some(estimates) => estimates.into_parts(hash, number, actions)?,
             None if self.statistics.round == 0 && !actions.is_empty() => {
                 blank(mechanism.blocks(), hash, number, actions)
             }
@@ -256,19 +256,38 @@ impl Bandit {
     pub fn estimates(&self) -> Option<Estimates> {
         let mechanism = self.task.mechanism();
         let blocks = mechanism.blocks();
-        let prior = self.task.prior().map(|prior| prior_sums(mechanism, prior));
+        let prior = self.task.prior();
         if self.statistics.round == 0 && prior.is_none() {
             return None;
         }
+        let prior = prior.map(|prior| PriorSums::new(mechanism, prior, &self.statistics));
         let one = mechanism.context_bound() * mechanism.context_bound();
         let size = |slot: Slot| {
             let after = slot.map_or(0, |slot| self.statistics.since(slot));
             let (frame, sizes) = self.size(after);
             // Without noise the ridge is that of one person.
-            (frame, if prior.is_some() || after > 0 { sizes.with_floor(one) } else { sizes })
+            (frame, if after > 0 { sizes.with_floor(one) } else { sizes })
         };
-        let prior = prior.as_ref().map(|sums| PriorSums { sums, one });
+        let prior = prior.as_ref().map(|prior| (prior, self.learnable(prior)));
         Estimates::new(blocks, &self.statistics.sums, prior, size)
+    }
+
+    /// How much of what the prior does not know can still be learned.
+    fn learnable(&self, prior: &PriorSums) -> f64 {
+        let mechanism = self.task.mechanism();
+        let (bound, learner) = (mechanism.context_bound(), self.task.learner().config());
+        let told = |until: u32| {
+            let counted = Counted { after: 0, until, discount: learner.discount };
+            let noise = Noise::of(mechanism, mechanism.dimension(), counted);
+            let moment = bound / learner.reward_noise;
+            let gram = moment * bound * learner.parameter_bound;
+            Told {
+                reports: noise.reports,
+                noise: moment * moment * noise.moment.variance + gram * gram * noise.gram.variance,
+            }
+        };
+        let last = mechanism.schedule().last_round();
+        prior.learnable(&told(self.statistics.round), &told(last))
     }
 
     /// The estimate of a model without slots, as [`Bandit::estimates`].

@@ -6,9 +6,10 @@ use incrowd_protocol::{
 use libm::sqrt;
 
 use crate::{
-    Estimate,
+    Estimate, algebra,
     confidence::{Frame, Sizes},
     estimate::{BlockSums, exploration},
+    prior::{Belief, BlockNoise, PriorSums},
 };
 
 /// Sums in the order of a report's coordinates, with noise of known size, wherever they come from.
@@ -26,13 +27,6 @@ pub struct NoisySums<'a> {
     pub releases: u32,
     /// Least ridge: what regularises sums without noise.
     pub floor: f64,
-}
-
-/// A prior's sums, and what one person's context may add to a sum of squares.
-#[derive(Clone, Copy)]
-pub(crate) struct PriorSums<'a> {
-    pub sums: &'a [f64],
-    pub one: f64,
 }
 
 /// Estimates for all parameters of a layout.
@@ -66,7 +60,7 @@ impl Estimates {
     pub(crate) fn new<'a>(
         blocks: Blocks,
         sums: &[f64],
-        prior: Option<PriorSums<'_>>,
+        prior: Option<(&PriorSums, f64)>,
         size: impl Fn(Slot) -> (Frame<'a>, Sizes),
     ) -> Option<Self> {
         let centre = if prior.is_none() { pooled(blocks, sums, &size) } else { None };
@@ -77,9 +71,12 @@ impl Estimates {
                 None if blocks.slots() > 0 => joint_sums(blocks, sums),
                 None => shared_sums(blocks, sums),
             };
-            let known = prior.map(|prior| (of(prior.sums), prior.one));
-            let known = known.as_ref().map(|(sums, one)| (sums, *one));
-            Estimate::new(&frame, &sizes, &of(sums), known, centre.as_deref())
+            let Some((prior, learnable)) = prior else {
+                return Estimate::new(&frame, &sizes, &of(sums), centre.as_deref());
+            };
+            let belief = Belief::new(&of(&prior.sums), prior.one)?;
+            let noise = block_noise(blocks, slot, belief.theta(), sizes.stds?);
+            belief.weighed_with(&frame, &sizes, &of(sums), &noise, learnable)
         };
         if blocks.shared() > 0 {
             return Some(Self { blocks, joint: Some(estimate(None)?), slots: Vec::new() });
@@ -98,17 +95,18 @@ impl Estimates {
         self.joint.iter().chain(&self.slots).map(|estimate| estimate.ellipsoid.log_det).sum()
     }
 
-    /// The model that they give. Slots without an action say nothing.
+    /// The model that they give; none if it is not positive definite in floats. Slots without an
+    /// action say nothing.
     pub fn into_parts(
         self,
         mechanism: MechanismHash,
         (version, round): (u64, u32),
         actions: &[Option<String>],
-    ) -> ModelParts {
+    ) -> Option<ModelParts> {
         let blocks = self.blocks;
         let mut parts = blank(blocks, mechanism, (version, round), actions);
         if let Some(joint) = &self.joint {
-            self.fill_joint(joint, &mut parts);
+            self.fill_joint(joint, &mut parts)?;
         }
         for (slot, estimate) in parts.slots.iter_mut().zip(self.slots) {
             if slot.action.is_some() {
@@ -117,44 +115,86 @@ impl Estimates {
                 slot.width_factor = estimate.width_factor;
             }
         }
-        parts
+        Some(parts)
     }
 
-    /// W of the joint estimate is the inverse of a Cholesky factor whose slots come before the
-    /// shared features: between two slots it is zero.
-    fn fill_joint(&self, joint: &Estimate, parts: &mut ModelParts) {
+    /// The part of the joint estimate that each slot's arms need. With S = V^-1 = W'W of the joint
+    /// estimate: the shared factor is that of S between shared features, C is its share of S
+    /// between shared and own ones, and a slot's own factor is that of what C leaves.
+    fn fill_joint(&self, joint: &Estimate, parts: &mut ModelParts) -> Option<()> {
         let (q, s) = (self.blocks.own(), self.blocks.shared());
         let (start, unit) = (self.blocks.slots() * q, shared_unit(self.blocks));
         let width = joint.ellipsoid.confidence_width;
-        let w = |row: usize, column: usize| joint.width_factor[triangle(row) + column];
         parts.theta = joint.theta[start..].iter().map(|theta| theta / unit).collect();
-        for i in 0..s {
-            for j in 0..=i {
-                parts.width_factor[triangle(i) + j] = w(start + i, start + j) / unit;
-            }
-        }
         if self.blocks.slots() == 0 {
             parts.confidence_width = width;
+            parts.width_factor.clone_from(&joint.width_factor);
+            return Some(());
         }
+        let columns = columns(&joint.width_factor, start + s);
+        let covariance = |i: usize, j: usize| {
+            let from = i.max(j);
+            algebra::dot(&columns[i][from - i..], &columns[j][from - j..])
+        };
+        let lower = |size: usize| (0..size).flat_map(|i| (0..=i).map(move |j| (i, j)));
+        let between: Vec<f64> = lower(s).map(|(i, j)| covariance(start + i, start + j)).collect();
+        let shared = algebra::factor_of_inverse(&between, s)?;
+        parts.width_factor = shared.iter().map(|entry| entry / unit).collect();
         for (number, slot) in parts.slots.iter_mut().enumerate() {
             if slot.action.is_none() {
                 continue;
             }
             let first = number * q;
+            let cross: Vec<Vec<f64>> = (0..q)
+                .map(|j| (0..s).map(|i| covariance(start + i, first + j)).collect::<Vec<f64>>())
+                .map(|column| algebra::solve_transposed(&shared, &column))
+                .collect();
+            let own: Vec<f64> = lower(q)
+                .map(|(i, j)| covariance(first + i, first + j) - algebra::dot(&cross[i], &cross[j]))
+                .collect();
             slot.confidence_width = width;
             slot.theta = joint.theta[first..first + q].to_vec();
-            for i in 0..q {
-                for j in 0..=i {
-                    slot.width_factor[triangle(i) + j] = w(first + i, first + j);
-                }
-            }
-            for i in 0..s {
-                for j in 0..q {
-                    slot.cross_factor[i * q + j] = w(start + i, first + j);
-                }
-            }
+            slot.width_factor = algebra::factor_of_inverse(&own, q)?;
+            slot.cross_factor = (0..s).flat_map(|i| cross.iter().map(move |c| c[i])).collect();
         }
+        Some(())
     }
+}
+
+/// The columns of a lower triangular matrix, each from its diagonal on.
+fn columns(factor: &[f64], dimension: usize) -> Vec<Vec<f64>> {
+    (0..dimension).map(|j| (j..dimension).map(|i| factor[triangle(i) + j]).collect()).collect()
+}
+
+/// What the noise of the sums does to an estimate beside a prior with the parameter `theta`. `stds`
+/// are the standard deviations of an entry of the moment and of the Gram matrix.
+fn block_noise(
+    blocks: Blocks,
+    slot: Slot,
+    theta: &[f64],
+    (moment, gram): (f64, f64),
+) -> BlockNoise {
+    let square = |theta: &[f64]| theta.iter().map(|entry| entry * entry).sum::<f64>();
+    let variance = |squares: f64| moment * moment + gram * gram * squares;
+    // Squares of a symmetric matrix of variance 1, and 2 on its diagonal.
+    let squares = |size: usize| (size * (size + 1)) as f64;
+    if slot.is_some() || blocks.slots() == 0 {
+        let residual = vec![variance(square(theta)); theta.len()];
+        return BlockNoise { residual, gram_squares: gram * gram * squares(theta.len()) };
+    }
+    let (q, s, slots) = (blocks.own(), blocks.shared(), blocks.slots());
+    let (own, shared) = theta.split_at(slots * q);
+    let units = shared_unit(blocks) * shared_unit(blocks);
+    let shared_square = square(shared) / units;
+    let mut residual = Vec::with_capacity(theta.len());
+    for slot in own.chunks_exact(q) {
+        residual.extend(std::iter::repeat_n(variance(square(slot) + shared_square), q));
+    }
+    let common = variance(square(own) + shared_square) / units;
+    residual.extend(std::iter::repeat_n(common, s));
+    let cross = 2.0 * (slots * q * s) as f64 / units;
+    let all = slots as f64 * squares(q) + cross + squares(s) / (units * units);
+    BlockNoise { residual, gram_squares: gram * gram * all }
 }
 
 /// A model that says which slot stands for which action, and nothing else: every arm has the score
@@ -224,7 +264,7 @@ fn pooled<'a>(
         }
     }
     let sizes = sizes.scaled(sqrt(slots as f64));
-    let theta = Estimate::new(&frame, &sizes, &pool, None, None)?.theta;
+    let theta = Estimate::new(&frame, &sizes, &pool, None)?.theta;
     if s == 0 {
         return Some(theta);
     }

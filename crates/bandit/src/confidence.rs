@@ -38,6 +38,9 @@ pub struct Ellipsoid {
 
 /// Noise sizes and ridge of a mode, before the Gram matrix is looked at.
 pub(crate) struct Sizes {
+    /// Standard deviations of an entry of the moment and of an off-diagonal entry of the Gram
+    /// matrix; none where the mode has bounds instead.
+    pub stds: Option<(f64, f64)>,
     gram_noise: f64,
     moment_noise: Option<f64>,
     floor: f64,
@@ -107,6 +110,7 @@ impl Setting<'_> {
             + d * bias;
         let (nu, eta) = (bound * bound * gram, bound * moment);
         Sizes {
+            stds: None,
             gram_noise: nu,
             moment_noise: Some(eta),
             floor: best_floor(learner.parameter_bound, nu, eta),
@@ -138,7 +142,8 @@ impl Setting<'_> {
             + learner.parameter_bound * sqrt(3.0 * 2.0 * bound * bound * lambda)
             + sqrt(2.0) * d / sqrt(lambda) * noise;
         let nu = 2.0 * bound * bound * lambda;
-        Sizes { gram_noise: nu, moment_noise: None, floor: nu, width: Width::Paper(width) }
+        let width = Width::Paper(width);
+        Sizes { stds: None, gram_noise: nu, moment_noise: None, floor: nu, width }
     }
 }
 
@@ -160,6 +165,7 @@ impl Sizes {
         let w = 1.0 - 2.0 / (9.0 * d) + NORMAL * sqrt(2.0 / (9.0 * d));
         let eta = moment * sqrt(d) * (w * sqrt(w));
         Self {
+            stds: Some(stds),
             gram_noise: nu,
             moment_noise: Some(eta),
             floor: nu,
@@ -170,6 +176,7 @@ impl Sizes {
     /// The same for sums with so many times the noise.
     pub fn scaled(self, factor: f64) -> Self {
         Self {
+            stds: self.stds.map(|(moment, gram)| (factor * moment, factor * gram)),
             gram_noise: factor * self.gram_noise,
             moment_noise: self.moment_noise.map(|noise| factor * noise),
             floor: factor * self.floor,
@@ -182,11 +189,11 @@ impl Sizes {
         Self { floor: self.floor.max(floor), ..self }
     }
 
-    /// Ridge (with its shift) for a Gram estimate whose smallest eigenvalue is given.
-    pub fn ridge(&self, smallest_of_gram: f64) -> (f64, f64) {
+    /// Ridge for a Gram estimate whose smallest eigenvalue is given.
+    pub fn ridge(&self, smallest_of_gram: f64) -> Ridge {
         let ridge = self.gram_noise + self.floor;
         let shift = (self.floor - (smallest_of_gram + ridge)).max(0.0);
-        (ridge + shift, shift)
+        Ridge { total: ridge + shift, shift, smallest_of_gram }
     }
 }
 
@@ -213,67 +220,59 @@ impl<'a> Frame<'a> {
     }
 
     /// The whole ellipsoid, once V is known.
-    pub fn ellipsoid(&self, sizes: &Sizes, known: &Known) -> Ellipsoid {
-        let Known { ridge: (ridge, shift), log_det, smallest, ref prior } = *known;
+    pub fn ellipsoid(&self, sizes: &Sizes, ridge: Ridge, log_det: f64, smallest: f64) -> Ellipsoid {
         let (nu, z) = (sizes.gram_noise, sizes.floor);
-        let LearnerConfig { reward_noise: sigma, parameter_bound, .. } = *self.learner;
-        let bound = self.stretch * parameter_bound;
+        let bound = self.stretch * self.learner.parameter_bound;
         let eta = sizes.moment_noise.unwrap_or(0.0);
         let width = match sizes.width {
             Width::Paper(width) => width,
             Width::Scaled(scale) => {
-                let volume =
-                    (log_det - self.dimension as f64 * log(z)).max(0.0) * self.volume_share;
-                let reward = sigma * sqrt(2.0 * self.log_failure() + volume);
-                let regulariser = match prior {
-                    None => {
-                        let largest = nu + ridge;
-                        bound * sqrt(largest).min(largest / sqrt(smallest))
-                    }
-                    Some(prior) => self.regulariser_with(prior, nu, ridge, smallest),
-                };
+                let largest = nu + ridge.total;
+                let regulariser = bound * sqrt(largest).min(largest / sqrt(smallest));
+                let reward = self.reward_width(log_det - self.dimension as f64 * log(z));
                 scale * (reward + regulariser + eta / sqrt(smallest.max(z)))
             }
         };
+        sizes.ellipsoid(ridge, log_det, smallest, width)
+    }
+
+    /// The width beside a prior, whose V weighs the noise already. `learned` is how much ln det V
+    /// exceeds the prior's.
+    pub fn width_with_prior(&self, learned: f64) -> f64 {
+        exploration(self.learner) * self.reward_width(learned)
+    }
+
+    /// sigma sqrt(2 ln(3/delta_j) + volume).
+    fn reward_width(&self, volume: f64) -> f64 {
+        let volume = volume.max(0.0) * self.volume_share;
+        self.learner.reward_noise * sqrt(2.0 * self.log_failure() + volume)
+    }
+}
+
+/// lambda.
+#[derive(Clone, Copy)]
+pub(crate) struct Ridge {
+    pub total: f64,
+    /// The part of it that was added because the noise was larger than it should be.
+    pub shift: f64,
+    /// Smallest eigenvalue of the Gram estimate that it was made for.
+    pub smallest_of_gram: f64,
+}
+
+impl Sizes {
+    /// What is known of the confidence beside its width.
+    pub fn ellipsoid(&self, ridge: Ridge, log_det: f64, smallest: f64, width: f64) -> Ellipsoid {
         Ellipsoid {
-            gram_noise: nu,
-            moment_noise: sizes.moment_noise,
-            floor: z,
-            ridge,
-            ridge_shift: shift,
+            gram_noise: self.gram_noise,
+            moment_noise: self.moment_noise,
+            floor: self.floor,
+            ridge: ridge.total,
+            ridge_shift: ridge.shift,
             log_det,
             smallest_eigenvalue: smallest,
             confidence_width: width,
         }
     }
-
-    /// |lambda (theta_0 - theta*) - H theta*|_{V^-1}: the ridge pulls towards the prior's parameter
-    /// theta_0, which is off by at most S, and by no more than so many people's rewards let one be.
-    fn regulariser_with(&self, prior: &PriorSize, nu: f64, ridge: f64, smallest: f64) -> f64 {
-        let LearnerConfig { reward_noise, parameter_bound, .. } = *self.learner;
-        let learned = sqrt(self.dimension as f64) + sqrt(2.0 * self.log_failure());
-        let off = parameter_bound.min(reward_noise * learned / sqrt(prior.smallest));
-        (ridge * off + nu * (prior.norm + off)) / sqrt(smallest)
-    }
-}
-
-/// What is known once the sums are looked at.
-pub(crate) struct Known {
-    /// lambda, and the part of it that was added because the noise was larger than it should be.
-    pub ridge: (f64, f64),
-    /// ln det V.
-    pub log_det: f64,
-    /// lmin(V).
-    pub smallest: f64,
-    pub prior: Option<PriorSize>,
-}
-
-/// How much a prior says.
-pub(crate) struct PriorSize {
-    /// |theta_0|.
-    pub norm: f64,
-    /// Smallest eigenvalue of its Gram matrix with one person's ridge.
-    pub smallest: f64,
 }
 
 /// The positive root of S^2 z^3 = eta^2 (z + 2 nu), which minimises S sqrt(z + 2 nu) + eta/sqrt(z):

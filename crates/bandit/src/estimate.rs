@@ -1,9 +1,9 @@
 use incrowd_protocol::{Confidence, LearnerConfig, triangle};
-use libm::{log, sqrt};
+use libm::log;
 
 use crate::{
     Ellipsoid, algebra,
-    confidence::{Frame, Known, PriorSize, Sizes},
+    confidence::{Frame, Ridge, Sizes},
 };
 
 /// What noisy sums say about the parameter of one block.
@@ -27,43 +27,59 @@ pub(crate) struct BlockSums {
 }
 
 impl Estimate {
-    /// From the sums of a block. The ridge pulls towards the parameter of a prior, or else towards
-    /// `centre`, or else towards zero.
+    /// From the sums of a block. The ridge pulls towards `centre`, or else towards zero.
     pub(crate) fn new(
         frame: &Frame<'_>,
         sizes: &Sizes,
         sums: &BlockSums,
-        prior: Option<(&BlockSums, f64)>,
         centre: Option<&[f64]>,
     ) -> Option<Self> {
-        let d = sums.moment.len();
-        let mut v = sums.gram.clone();
+        let (v, ridge) = sums.with_ridge(sizes);
         let mut right = sums.moment.clone();
-        let prior = match prior {
-            None => None,
-            Some((prior, one)) => {
-                let centre = Centre::new(prior, one)?;
-                v.iter_mut().zip(&prior.gram).for_each(|(entry, known)| *entry += known);
-                right.iter_mut().zip(&prior.moment).for_each(|(entry, known)| *entry += known);
-                Some(centre)
-            }
-        };
-        let smallest_of_gram = algebra::smallest_eigenvalue(&v, d);
-        let ridge = sizes.ridge(smallest_of_gram);
-        (0..d).for_each(|i| v[triangle(i + 1) - 1] += ridge.0);
-        if let Some(theta) = prior.as_ref().map(|prior| prior.theta.as_slice()).or(centre) {
-            right.iter_mut().zip(theta).for_each(|(entry, theta)| *entry += ridge.0 * theta);
+        if let Some(theta) = centre {
+            right.iter_mut().zip(theta).for_each(|(entry, theta)| *entry += ridge.total * theta);
         }
-
-        let factor = algebra::cholesky(&v, d)?;
-        let log_det = 2.0 * (0..d).map(|i| log(factor[triangle(i + 1) - 1])).sum::<f64>();
-        let width_factor = algebra::invert_lower(&factor, d);
-        let theta = algebra::solve(&width_factor, &right);
-        let smallest = smallest_of_gram + ridge.0;
-        let prior = prior.map(|centre| centre.size);
-        let ellipsoid = frame.ellipsoid(sizes, &Known { ridge, log_det, smallest, prior });
-        Some(Self { theta, width_factor, ellipsoid })
+        let factor = Factor::of(&v, right.len())?;
+        let theta = algebra::solve(&factor.inverse, &right);
+        let smallest = ridge.smallest_of_gram + ridge.total;
+        let ellipsoid = frame.ellipsoid(sizes, ridge, factor.log_det, smallest);
+        Some(Self { theta, width_factor: factor.inverse, ellipsoid })
     }
+}
+
+/// A positive definite matrix, as the inverse of its Cholesky factor.
+pub(crate) struct Factor {
+    pub inverse: Vec<f64>,
+    pub log_det: f64,
+}
+
+impl Factor {
+    pub fn of(matrix: &[f64], dimension: usize) -> Option<Self> {
+        let factor = algebra::cholesky(matrix, dimension)?;
+        let diagonal = (0..dimension).map(|i| factor[triangle(i + 1) - 1]);
+        let log_det = 2.0 * diagonal.map(log).sum::<f64>();
+        Some(Self { inverse: algebra::invert_lower(&factor, dimension), log_det })
+    }
+}
+
+impl BlockSums {
+    /// The Gram matrix with the ridge that sizes ask for.
+    pub fn with_ridge(&self, sizes: &Sizes) -> (Vec<f64>, Ridge) {
+        let d = self.moment.len();
+        let ridge = sizes.ridge(algebra::smallest_eigenvalue(&self.gram, d));
+        (plus_diagonal(&self.gram, d, |_| ridge.total), ridge)
+    }
+}
+
+/// A symmetric matrix with something added to its diagonal.
+pub(crate) fn plus_diagonal(
+    matrix: &[f64],
+    dimension: usize,
+    entry: impl Fn(usize) -> f64,
+) -> Vec<f64> {
+    let mut sum = matrix.to_vec();
+    (0..dimension).for_each(|i| sum[triangle(i + 1) - 1] += entry(i));
+    sum
 }
 
 /// Factor on the calibrated width.
@@ -71,25 +87,5 @@ pub(crate) fn exploration(learner: &LearnerConfig) -> f64 {
     match learner.confidence {
         Confidence::Calibrated { exploration } => exploration,
         _ => 1.0,
-    }
-}
-
-/// The parameter that a prior is about, which the ridge pulls towards.
-struct Centre {
-    theta: Vec<f64>,
-    size: PriorSize,
-}
-
-impl Centre {
-    /// With the ridge of `one` person, so that what the prior has never seen is zero.
-    fn new(prior: &BlockSums, one: f64) -> Option<Self> {
-        let d = prior.moment.len();
-        let smallest = algebra::smallest_eigenvalue(&prior.gram, d).max(0.0) + one;
-        let mut gram = prior.gram.clone();
-        (0..d).for_each(|i| gram[triangle(i + 1) - 1] += one);
-        let factor = algebra::invert_lower(&algebra::cholesky(&gram, d)?, d);
-        let theta = algebra::solve(&factor, &prior.moment);
-        let norm = sqrt(theta.iter().map(|entry| entry * entry).sum());
-        Some(Self { theta, size: PriorSize { norm, smallest } })
     }
 }

@@ -5,7 +5,7 @@ use libm::log;
 
 use crate::{
     Ellipsoid,
-    confidence::{Frame, Known, Setting},
+    confidence::{Frame, Setting},
     noise::{Counted, Noise},
 };
 
@@ -37,10 +37,9 @@ pub fn forecast(
     let people = people.unwrap_or(noise.reports);
     let gram = bound * bound * people / blocks.parameters() as f64;
     let ridge = sizes.ridge(gram);
-    let smallest = gram + ridge.0;
+    let smallest = gram + ridge.total;
     let log_det = dimension as f64 * log(smallest);
-    let known = Known { ridge, log_det, smallest, prior: None };
-    Ok(setting.frame.ellipsoid(&sizes, &known))
+    Ok(setting.frame.ellipsoid(&sizes, ridge, log_det, smallest))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod confidence;
 mod estimate;
 mod forecast;
 mod noise;
+mod prior;
 mod statistics;
 
 pub use algebra::cholesky;

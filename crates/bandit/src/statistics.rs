@@ -1,10 +1,14 @@
 use incrowd_protocol::{
-    BatchSums, BitsLaw, CoordinateKind, Law, Mechanism, MechanismHash, Prior, Round, STEPS,
+    BatchSums, BitsLaw, Blocks, CoordinateKind, Law, Mechanism, MechanismHash, Round, STEPS,
     check_actions, triangle,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{algebra, codebook::WordMoments};
+use crate::{
+    algebra,
+    codebook::WordMoments,
+    estimate::{Factor, plus_diagonal},
+};
 
 /// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be
 /// written down and resumed, bit for bit (with `serde_json`, switch on its feature
@@ -163,51 +167,47 @@ impl Statistics {
         self.round = round.number;
     }
 
-    /// Forgets the sums of a slot. With a ridge, what its reports said about shared features stays,
-    /// but without the share of their rewards that the slot's own features explain: with A the Gram
-    /// matrix of those, B their products with the shared ones, m their moment and `ridge` that of
-    /// the joint estimate, the Gram matrix of the shared features loses B (A + ridge)^-1 B' and
-    /// their moment B (A + ridge)^-1 m. With this ridge all other parameters have the same estimates
-    /// as before.
+    /// Forgets the sums of a slot, as [`forget_slot`] with at least this ridge: what is left of the
+    /// slot's own matrix is that of one person or more.
     pub(crate) fn clear(&mut self, mechanism: &Mechanism, slot: usize, ridge: Option<f64>) {
-        let blocks = mechanism.blocks();
-        let (q, s, start) = (blocks.own(), blocks.shared(), blocks.slot_start(slot));
-        let (shared, slots) = self.sums.split_at_mut(blocks.shared_coordinates());
-        let first = start - shared.len();
-        let own = &mut slots[first..first + blocks.slot_coordinates()];
-        if let Some(ridge) = ridge.filter(|_| s > 0) {
-            let (moment, rest) = own.split_at(q);
-            let (gram, cross) = rest.split_at(triangle(q));
-            let one = mechanism.context_bound() * mechanism.context_bound();
-            let ridge = ridge.max(one - algebra::smallest_eigenvalue(gram, q));
-            let mut gram = gram.to_vec();
-            (0..q).for_each(|i| gram[triangle(i + 1) - 1] += ridge);
-            if let Some(factor) = algebra::cholesky(&gram, q) {
-                let inverse = algebra::invert_lower(&factor, q);
-                let explained: Vec<Vec<f64>> =
-                    cross.chunks_exact(q).map(|row| algebra::solve(&inverse, row)).collect();
-                let product =
-                    |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-                for (i, row) in explained.iter().enumerate() {
-                    shared[i] -= product(row, moment);
-                    for (j, other) in cross.chunks_exact(q).take(i + 1).enumerate() {
-                        shared[s + triangle(i) + j] -= product(row, other);
-                    }
-                }
-            }
-        }
-        own.fill(0.0);
+        let (blocks, bound) = (mechanism.blocks(), mechanism.context_bound());
+        let gram = &self.sums[blocks.slot_start(slot) + blocks.own()..][..triangle(blocks.own())];
+        let smallest = algebra::smallest_eigenvalue(gram, blocks.own());
+        let ridge = ridge.map(|ridge| ridge.max(bound * bound - smallest));
+        forget_slot(blocks, &mut self.sums, slot, ridge);
     }
 }
 
-/// The sums that a prior stands for.
-pub(crate) fn prior_sums(mechanism: &Mechanism, prior: &Prior) -> Vec<f64> {
-    let values = prior.values().iter().map(|value| prior.people() * value);
-    in_natural_units(mechanism, values).collect()
+/// Forgets the sums of a slot. With a ridge, what its people said about shared features stays, but
+/// without the share of their rewards that the slot's own features explain: with A the Gram matrix
+/// of those, B their products with the shared ones, m their moment and `ridge` that of the joint
+/// estimate, the Gram matrix of the shared features loses B (A + ridge)^-1 B' and their moment
+/// B (A + ridge)^-1 m. With this ridge all other parameters have the same estimates as before.
+pub(crate) fn forget_slot(blocks: Blocks, sums: &mut [f64], slot: usize, ridge: Option<f64>) {
+    let (q, s, start) = (blocks.own(), blocks.shared(), blocks.slot_start(slot));
+    let (shared, slots) = sums.split_at_mut(blocks.shared_coordinates());
+    let first = start - shared.len();
+    let own = &mut slots[first..first + blocks.slot_coordinates()];
+    if let Some(ridge) = ridge.filter(|_| s > 0) {
+        let (moment, rest) = own.split_at(q);
+        let (gram, cross) = rest.split_at(triangle(q));
+        if let Some(factor) = Factor::of(&plus_diagonal(gram, q, |_| ridge), q) {
+            let explained: Vec<Vec<f64>> =
+                cross.chunks_exact(q).map(|row| algebra::solve(&factor.inverse, row)).collect();
+            let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            for (i, row) in explained.iter().enumerate() {
+                shared[i] -= product(row, moment);
+                for (j, other) in cross.chunks_exact(q).take(i + 1).enumerate() {
+                    shared[s + triangle(i) + j] -= product(row, other);
+                }
+            }
+        }
+    }
+    own.fill(0.0);
 }
 
 /// Values for L = 1, in the order of a report, times L or L^2.
-fn in_natural_units(
+pub(crate) fn in_natural_units(
     mechanism: &Mechanism,
     values: impl Iterator<Item = f64>,
 ) -> impl Iterator<Item = f64> {

@@ -74,7 +74,6 @@ fn as_json(fit: &Fit, notes: &[String]) -> Value {
         json!({
             "folds": held_out.folds,
             "estimate": held_out.estimate.as_ref().map(mean),
-            "optimistic": held_out.optimistic.as_ref().map(mean),
             "uniform": mean(&held_out.uniform),
             "best": held_out.best.as_ref().map(mean),
         })
@@ -126,7 +125,6 @@ fn table(fit: &Fit, held_out: &HeldOut) -> Vec<String> {
         });
     };
     line("prior, largest estimate", held_out.estimate.as_ref());
-    line("prior, upper confidence bound", held_out.optimistic.as_ref());
     line("uniform choices", Some(&held_out.uniform));
     if held_out.best.is_some() {
         line("best action of each row", held_out.best.as_ref());

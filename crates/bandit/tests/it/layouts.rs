@@ -380,6 +380,105 @@ fn rebuilt_from_releases_and_assignments_it_is_the_same() {
     }
 }
 
+/// A task whose reports are mostly noise, and what a batch without any signal adds up to: every sum
+/// is off by what its standard deviation would be, up or down in turn.
+fn noisy(dimension: u32, layout: Layout, people: f64) -> (Arc<TaskConfig>, BatchSums) {
+    let config = MechanismConfig {
+        dimension,
+        context_bound: 2.0,
+        schedule: vec![Stage {
+            rounds: 9,
+            size: 1000,
+            window: None,
+            law: Law::bits(1, FlipProbability::from_keep(0.2).unwrap()),
+        }],
+        layout,
+        closes: Closes::Count { grace: 0 },
+        central_delta: 1e-6,
+        participations: 1,
+        honest_fraction: 1.0,
+    };
+    let learner = setup(dimension, layout).learner.check().unwrap();
+    let task = TaskConfig::new(config.check().unwrap(), learner, Policy::default()).unwrap();
+    let blocks = task.mechanism().blocks();
+    let mut values = vec![0.0; blocks.coordinates()];
+    for slot in 0..blocks.slots().max(1) {
+        for (axis, reward) in (0..dimension as usize).zip([0.3, 0.9, 0.1, 0.6]) {
+            let mut u = vec![0.0; dimension as usize];
+            u[axis] = 1.0;
+            let told = statistic(blocks, slot, &u, reward / (1.0 + slot as f64));
+            let all = f64::from(dimension) * blocks.slots().max(1) as f64;
+            values.iter_mut().zip(told).for_each(|(sum, value)| *sum += value / all);
+        }
+    }
+    let task = task.with_prior(PriorConfig { people, values }.check().unwrap()).unwrap();
+    let signs = (0..blocks.coordinates()).map(|i| if i % 2 == 0 { 16 } else { -16 });
+    let sums = BatchSums::new(task.mechanism(), 1, signs.map(|off| 500 + off).collect()).unwrap();
+    (Arc::new(task), sums)
+}
+
+/// The weights of a model, those of slots first.
+fn weights(model: &Model) -> Vec<f64> {
+    let slots = model.slots().iter().flat_map(|slot| slot.theta.clone());
+    slots.chain(model.theta().to_vec()).collect()
+}
+
+/// Sums that are nothing but noise leave a prior alone, in every layout. If they counted like those
+/// of people without noise, weights would move by more than 0.1 here.
+#[test]
+fn noise_alone_does_not_move_a_prior() {
+    for (dimension, layout) in [(3, PER_ACTION), (4, HYBRID), (3, Layout::Shared)] {
+        let (task, sums) = noisy(dimension, layout, 300.0);
+        let mut bandit = Bandit::new(task);
+        let before = weights(&bandit.start().unwrap());
+        assert!(before.iter().any(|weight| *weight > 0.2), "{before:?}");
+        let after = weights(&bandit.absorb(&sums).unwrap().unwrap());
+        assert!(furthest(&after, &before) < 0.01, "{layout:?}: {before:?} {after:?}");
+    }
+}
+
+/// Many people without noise to speak of overrule a prior of as few as 40, whatever it says.
+#[test]
+fn people_overrule_a_prior_that_is_wrong() {
+    for (layout, dimension, shared) in [(PER_ACTION, 2, &[][..]), (HYBRID, 4, &SHARED)] {
+        let task = setup(dimension, layout).task();
+        let values = statistic(task.mechanism().blocks(), 0, &vec![0.5; dimension as usize], 0.0);
+        let prior = PriorConfig { people: 40.0, values }.check().unwrap();
+        let task = Arc::new(task.with_prior(prior).unwrap());
+        let mut bandit = Bandit::new(task.clone());
+        assert!(bandit.start().unwrap().slots().iter().all(|slot| slot.theta[0].abs() < 1e-9));
+        let group = people(&[0, 1, 2], &OWN, shared);
+        let model = bandit.absorb(&release(&task, 1, &group)).unwrap().unwrap();
+        let wanted = [&OWN.concat(), shared].concat();
+        let off = furthest(&weights(&model), &wanted);
+        assert!(off < if shared.is_empty() { 0.01 } else { 0.05 }, "{layout:?}: {off}");
+    }
+}
+
+/// Where a slot gets another action, the prior's words were about the old one: the new one starts
+/// with what one person says about any action, and its width is that of one person. Other weights
+/// stay, those of shared features too.
+#[test]
+fn another_action_does_not_inherit_the_prior_of_its_slot() {
+    for (dimension, layout) in [(2, PER_ACTION), (4, HYBRID)] {
+        let (task, sums) = noisy(dimension, layout, 300.0);
+        let mut bandit = Bandit::new(task.clone());
+        let first = bandit.start().unwrap();
+        bandit.absorb(&sums).unwrap();
+        bandit.assign(actions(["", "1", "2"])).unwrap();
+        let again = BatchSums::new(task.mechanism(), 2, sums.sums().to_vec()).unwrap();
+        bandit.absorb(&again).unwrap();
+        let model = bandit.assign(actions(["new", "1", "2"])).unwrap().unwrap();
+        let (old, new) = (&first.slots()[0], &model.slots()[0]);
+        assert_eq!(new.action.as_deref(), Some("new"));
+        assert!(furthest(&old.theta, &new.theta) > 0.05, "{:?} {:?}", old.theta, new.theta);
+        assert!(new.width_factor[0] > 5.0 * old.width_factor[0], "{layout:?}");
+        let others = |model: &Model| weights(model)[new.theta.len()..].to_vec();
+        let moved = furthest(&others(&first), &others(&model));
+        assert!(moved < 0.01, "{layout:?}: {moved}");
+    }
+}
+
 /// Statistics of a task without slots were written as `moment` and `gram` before.
 #[test]
 fn statistics_of_the_older_form_are_read() {

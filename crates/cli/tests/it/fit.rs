@@ -113,7 +113,6 @@ Weight    300 people (the file has 900 rewards)
 
 Mean reward (accuracy) on held-out rows, 5 folds: the prior as a model that never learns
   prior, largest estimate           0.9033 +- 0.0171  (300 rows)
-  prior, upper confidence bound     0.9033 +- 0.0171  (300 rows)
   uniform choices                   0.3333 +- 0.0000  (300 rows)
   best action of each row           1.0000 +- 0.0000  (300 rows)
 

@@ -166,8 +166,8 @@ fn blocks(map: &FeatureMap) -> Result<Blocks, PublicDataError> {
     Ok(Blocks::new(dimension, map.layout())?)
 }
 
-/// The model that the bandit of a task with this prior serves before the first report. It does not
-/// depend on the schedule.
+/// The model that the bandit of a task with this prior serves before the first report, up to its
+/// widths, which depend on what the schedule can still learn.
 pub fn first_model(map: &FeatureMap, prior: Prior) -> Result<Model, PublicDataError> {
     let law = Law::bits(1, FlipProbability::new(1, 2)?);
     let mechanism = MechanismConfig {

@@ -13,8 +13,6 @@ pub struct HeldOut {
     /// Where devices take the action with the largest estimate; none if no row of a log has such an
     /// action.
     pub estimate: Option<MeanReward>,
-    /// Where devices take the largest upper confidence bound, as the default policy does.
-    pub optimistic: Option<MeanReward>,
     /// Where each action is as likely.
     pub uniform: MeanReward,
     /// Where the best action of each row is taken; unknown in a log.
@@ -65,8 +63,7 @@ pub(super) fn measure(
     fold_of: &[usize],
     frozen: &[Frozen],
 ) -> Result<HeldOut, PublicDataError> {
-    let [mut estimate, mut optimistic, mut uniform, mut best] =
-        [(); 4].map(|()| Rewards::default());
+    let [mut estimate, mut uniform, mut best] = [(); 3].map(|()| Rewards::default());
     for (row, &fold) in fold_of.iter().enumerate() {
         let features = examples.features(row, None)?;
         let score = |(action, features): (usize, &Vec<f64>)| {
@@ -75,21 +72,18 @@ pub(super) fn measure(
         };
         let scores: Vec<Score> = features.iter().enumerate().map(score).collect();
         let by_mean = shares(scores.iter().map(|score| score.mean));
-        let by_bound = shares(scores.iter().map(|score| score.mean + score.width));
         match examples.outcome(row)? {
             Some(Outcome::All(rewards)) => {
                 let of = |shares: &[f64]| -> f64 {
                     shares.iter().zip(&rewards).map(|(share, reward)| share * reward).sum()
                 };
                 estimate.add(1.0, of(&by_mean));
-                optimistic.add(1.0, of(&by_bound));
                 uniform.add(1.0, rewards.iter().sum::<f64>() / rewards.len() as f64);
                 best.add(1.0, rewards.iter().copied().fold(0.0, f64::max));
             }
             Some(Outcome::Logged { action, reward, propensity }) => {
                 let weight = 1.0 / propensity.unwrap_or(1.0);
                 estimate.add(weight * by_mean[action], reward);
-                optimistic.add(weight * by_bound[action], reward);
                 uniform.add(weight, reward);
             }
             None => {}
@@ -98,7 +92,6 @@ pub(super) fn measure(
     Ok(HeldOut {
         folds: frozen.len(),
         estimate: estimate.mean(),
-        optimistic: optimistic.mean(),
         uniform: uniform.mean().ok_or_else(|| PublicDataError::NoRewards(examples.place()))?,
         best: best.mean(),
     })
