@@ -37,6 +37,10 @@ SETTINGS = [
     ("hybrid", 5, 2, 8, 0.5, 1, "unlimited", 100_000, "fixed"),
     ("hybrid", 8, 5, 5, 0.5, 1, "8", 200_000, "fixed"),
     ("hybrid", 9, 3, 6, 0.5, 2, "unlimited", 150_000, "fixed"),
+    ("hybrid", 4, 1, 12, 0.5, 1, "4", 250_000, "fixed"),
+    ("hybrid", 6, 3, 4, 0.5, 1, "unlimited", 80_000, "growing"),
+    ("hybrid", 7, 2, 10, 0.5, 3, "8", 300_000, "fixed"),
+    ("hybrid", 12, 6, 8, 0.4, 2, "unlimited", 200_000, "growing"),
 ]
 RUNS = 6
 

@@ -464,8 +464,19 @@ class Learned:
         """One estimate of all parameters, or one for each slot."""
         if self.shared:
             features = [("s", i) for i in range(self.shared)] + [(a, i) for a in range(self.slots) for i in range(self.own)]
-            return [self.estimate(features, self.joint_noise, 0)]
-        return [self.estimate([(a, i) for i in range(self.own)], self.noise[a], self.since[a]) for a in range(self.slots)]
+            found = [self.estimate(features, self.joint_noise, 0)]
+        else:
+            found = [self.estimate([(a, i) for i in range(self.own)], self.noise[a], self.since[a]) for a in range(self.slots)]
+        if self.prior is not None:
+            # A slot without an action is not asked.
+            asked = [estimate for slot, estimate in enumerate(found) if self.shared or self.actions[slot] is not None]
+            length, chance = (mp.fsum(estimate["step"][name] for estimate in asked) for name in ("length", "chance"))
+            share = 1 - 2 * chance / length if length > 2 * chance else mpf(0)
+            for estimate in found:
+                step = estimate["step"]
+                for i, f in enumerate(step["features"]):
+                    estimate["theta"][f] += share * step["move"][i] / step["unit"][i]
+        return found
 
     def exists(self, f, g):
         return (f, g) in self.sums or (g, f) in self.sums
@@ -523,7 +534,7 @@ class Learned:
         else:
             nu, eta = self.calibrated_noise(noise)
             z = nu
-        if since > 0:
+        if since > 0 and self.prior is None:
             z = max(z, L**2)
         lowest = min(mp.eigsy(gram, eigvals_only=True))
         lam = nu + z + max(mpf(0), z - (lowest + nu + z))
@@ -531,6 +542,7 @@ class Learned:
         share, stretch = (1, 1) if not both else (1, mp.sqrt(K)) if mode == "proven" else (mpf(1) / K, 1)
         explore = mpf(learn["confidence"].get("exploration", 1))
         reward = lambda volume: sigma * mp.sqrt(2 * mp.log(3 / delta_j) + share * max(0, volume))
+        step = None
         if self.prior is None:
             pool = self.pool()
             if pool is not None:
@@ -543,28 +555,23 @@ class Learned:
             known, one = self.prior_now()
             V_0 = gram_of(known)
             V_0 += (one - min(0, min(mp.eigsy(V_0, eigvals_only=True)))) * mp.eye(d)
-            theta = theta_0 = mp.lu_solve(V_0, moment_of(known))
-            told = mp.zeros(d)
-            if not nothing:
-                # The noise of every entry, by what it is a sum of: r f or f g, in units of the estimate.
-                sm, sg = L**2 * noise["moment_variance"], L**4 * noise["gram_variance"]
-                entry = lambda i, k: sg / (unit[i] * unit[k])**2 if self.exists(features[i], features[k]) else mpf(0)
-                R = [(sm / unit[i]**2 + mp.fsum(entry(i, k) * theta_0[k]**2 for k in range(d))) / sigma**2 for i in range(d)]
-                squares = mp.fsum(entry(i, k) * (1 + (i == k)) for i in range(d) for k in range(d))
-                weigh = V * mp.inverse(V + mp.diag(R))
-                told = weigh * V
-                above = max(mpf(0), mp.fsum(gram[i, k]**2 for i in range(d) for k in range(d)) - squares)
-                mean = mp.fsum(max(mpf(0), gram[i, i]) + R[i] for i in range(d)) / d
-                c = min(mpf(1), above / mean / mp.fsum(told[i, i] for i in range(d)))
-                theta = theta_0 + mp.lu_solve(V_0 + c * told, c * weigh * (moment - gram * theta_0))
-                told = c * told
-            V = V_0 + told
-            log_det = mp.log(mp.det(V))
-            beta = reward(log_det - mp.log(mp.det(V_0))) * explore * self.learnable(one)
+            theta = mp.lu_solve(V_0, moment_of(known))
+            V = V_0 + V
+            # The noise of every entry of m - G theta, by what it is a sum of: r f or f g, in units of the estimate.
+            sm, sg = L**2 * noise["moment_variance"], L**4 * noise["gram_variance"]
+            entry = lambda i, k: sg / (unit[i] * unit[k])**2 if self.exists(features[i], features[k]) else mpf(0)
+            R = mp.diag([sm / unit[i]**2 + mp.fsum(entry(i, k) * theta[k]**2 for k in range(d)) for i in range(d)])
+            log_det, inverse = mp.log(mp.det(V)), mp.inverse(V)
+            move = inverse * (moment - gram * theta)
+            trace = lambda matrix: mp.fsum(matrix[i, i] for i in range(d))
+            step = {"move": move, "unit": unit, "features": features, "length": (move.T * V_0 * move)[0],
+                    "chance": trace(V_0 * inverse * R * inverse) + sigma**2 * trace(V_0 * inverse)}
+            beta = (reward(log_det - mp.log(mp.det(V_0))) + mp.sqrt(trace(inverse * R))) * explore * self.learnable(one)
         inverse = mp.inverse(V)
         # Back to the features as they are.
         return {"theta": {f: theta[i] / unit[i] for i, f in enumerate(features)}, "beta": beta, "log_det": log_det, "lambda": lam,
-                "inverse": {(f, g): inverse[i, k] / (unit[i] * unit[k]) for i, f in enumerate(features) for k, g in enumerate(features)}}
+                "inverse": {(f, g): inverse[i, k] / (unit[i] * unit[k]) for i, f in enumerate(features) for k, g in enumerate(features)},
+                "step": step}
 
     def publish(self, found):
         self.version += 1

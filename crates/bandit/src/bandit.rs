@@ -238,7 +238,7 @@ impl Bandit {
         let actions = self.statistics.actions();
         let log_det = estimates.as_ref().map(Estimates::log_det);
         let parts: ModelParts = match estimates {
-            Some(estimates) => estimates.into_parts(hash, number, actions)?,
+            Some(estimates) => estimates.into_parts(hash, number, actions),
             None if self.statistics.round == 0 && !actions.is_empty() => {
                 blank(mechanism.blocks(), hash, number, actions)
             }
@@ -265,8 +265,8 @@ impl Bandit {
         let size = |slot: Slot| {
             let after = slot.map_or(0, |slot| self.statistics.since(slot));
             let (frame, sizes) = self.size(after);
-            // Without noise the ridge is that of one person.
-            (frame, if after > 0 { sizes.with_floor(one) } else { sizes })
+            // Without noise and without a prior the ridge is that of one person.
+            (frame, if after > 0 && prior.is_none() { sizes.with_floor(one) } else { sizes })
         };
         let prior = prior.as_ref().map(|prior| (prior, self.learnable(prior)));
         Estimates::new(blocks, &self.statistics.sums, prior, size)

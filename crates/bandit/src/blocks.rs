@@ -6,10 +6,10 @@ use incrowd_protocol::{
 use libm::sqrt;
 
 use crate::{
-    Estimate, algebra,
+    Estimate,
     confidence::{Frame, Sizes},
     estimate::{BlockSums, exploration},
-    prior::{Belief, BlockNoise, PriorSums},
+    prior::{self, Belief, PriorSums},
 };
 
 /// Sums in the order of a report's coordinates, with noise of known size, wherever they come from.
@@ -63,26 +63,38 @@ impl Estimates {
         prior: Option<(&PriorSums, f64)>,
         size: impl Fn(Slot) -> (Frame<'a>, Sizes),
     ) -> Option<Self> {
-        let centre = if prior.is_none() { pooled(blocks, sums, &size) } else { None };
-        let estimate = |slot: Slot| {
-            let (frame, sizes) = size(slot);
-            let of = |sums: &[f64]| match slot {
-                Some(slot) => slot_sums(blocks, sums, slot),
-                None if blocks.slots() > 0 => joint_sums(blocks, sums),
-                None => shared_sums(blocks, sums),
-            };
-            let Some((prior, learnable)) = prior else {
-                return Estimate::new(&frame, &sizes, &of(sums), centre.as_deref());
-            };
-            let belief = Belief::new(&of(&prior.sums), prior.one)?;
-            let noise = block_noise(blocks, slot, belief.theta(), sizes.stds?);
-            belief.weighed_with(&frame, &sizes, &of(sums), &noise, learnable)
+        let of = |sums: &[f64], slot: Slot| match slot {
+            Some(slot) => slot_sums(blocks, sums, slot),
+            None if blocks.slots() > 0 => joint_sums(blocks, sums),
+            None => shared_sums(blocks, sums),
         };
-        if blocks.shared() > 0 {
-            return Some(Self { blocks, joint: Some(estimate(None)?), slots: Vec::new() });
-        }
-        let slots = (0..blocks.slots()).map(|slot| estimate(Some(slot))).collect::<Option<_>>()?;
-        Some(Self { blocks, joint: None, slots })
+        let all: Vec<Slot> =
+            if blocks.shared() > 0 { vec![None] } else { (0..blocks.slots()).map(Some).collect() };
+        let estimates: Option<Vec<Estimate>> = match prior {
+            None => {
+                let centre = pooled(blocks, sums, &size);
+                let estimate = |&slot: &Slot| {
+                    let (frame, sizes) = size(slot);
+                    Estimate::new(&frame, &sizes, &of(sums, slot), centre.as_deref())
+                };
+                all.iter().map(estimate).collect()
+            }
+            Some((prior, learnable)) => {
+                let found = all.iter().map(|&slot| {
+                    let (frame, sizes) = size(slot);
+                    let belief = Belief::new(&of(&prior.sums, slot), prior.one)?;
+                    let noise = residual_noise(blocks, slot, belief.theta(), sizes.stds?);
+                    belief.meet(&frame, &sizes, &of(sums, slot), &noise)
+                });
+                let found: Vec<_> = found.collect::<Option<_>>()?;
+                let asked = all.iter().zip(&found).filter(|(slot, _)| prior.asks(**slot));
+                let share = prior::share(asked.map(|(_, found)| found));
+                Some(found.into_iter().map(|found| found.believed(share, learnable)).collect())
+            }
+        };
+        let mut slots = estimates?;
+        let joint = if blocks.shared() > 0 { slots.pop() } else { None };
+        Some(Self { blocks, joint, slots })
     }
 
     /// The estimate of a model without slots.
@@ -95,18 +107,17 @@ impl Estimates {
         self.joint.iter().chain(&self.slots).map(|estimate| estimate.ellipsoid.log_det).sum()
     }
 
-    /// The model that they give; none if it is not positive definite in floats. Slots without an
-    /// action say nothing.
+    /// The model that they give. Slots without an action say nothing.
     pub fn into_parts(
         self,
         mechanism: MechanismHash,
         (version, round): (u64, u32),
         actions: &[Option<String>],
-    ) -> Option<ModelParts> {
+    ) -> ModelParts {
         let blocks = self.blocks;
         let mut parts = blank(blocks, mechanism, (version, round), actions);
         if let Some(joint) = &self.joint {
-            self.fill_joint(joint, &mut parts)?;
+            self.fill_joint(joint, &mut parts);
         }
         for (slot, estimate) in parts.slots.iter_mut().zip(self.slots) {
             if slot.action.is_some() {
@@ -115,86 +126,71 @@ impl Estimates {
                 slot.width_factor = estimate.width_factor;
             }
         }
-        Some(parts)
+        parts
     }
 
-    /// The part of the joint estimate that each slot's arms need. With S = V^-1 = W'W of the joint
-    /// estimate: the shared factor is that of S between shared features, C is its share of S
-    /// between shared and own ones, and a slot's own factor is that of what C leaves.
-    fn fill_joint(&self, joint: &Estimate, parts: &mut ModelParts) -> Option<()> {
+    /// W of the joint estimate is the inverse of a Cholesky factor whose slots come before the
+    /// shared features: between two slots it is zero.
+    fn fill_joint(&self, joint: &Estimate, parts: &mut ModelParts) {
         let (q, s) = (self.blocks.own(), self.blocks.shared());
         let (start, unit) = (self.blocks.slots() * q, shared_unit(self.blocks));
         let width = joint.ellipsoid.confidence_width;
+        let w = |row: usize, column: usize| joint.width_factor[triangle(row) + column];
         parts.theta = joint.theta[start..].iter().map(|theta| theta / unit).collect();
+        for i in 0..s {
+            for j in 0..=i {
+                parts.width_factor[triangle(i) + j] = w(start + i, start + j) / unit;
+            }
+        }
         if self.blocks.slots() == 0 {
             parts.confidence_width = width;
-            parts.width_factor.clone_from(&joint.width_factor);
-            return Some(());
         }
-        let columns = columns(&joint.width_factor, start + s);
-        let covariance = |i: usize, j: usize| {
-            let from = i.max(j);
-            algebra::dot(&columns[i][from - i..], &columns[j][from - j..])
-        };
-        let lower = |size: usize| (0..size).flat_map(|i| (0..=i).map(move |j| (i, j)));
-        let between: Vec<f64> = lower(s).map(|(i, j)| covariance(start + i, start + j)).collect();
-        let shared = algebra::factor_of_inverse(&between, s)?;
-        parts.width_factor = shared.iter().map(|entry| entry / unit).collect();
         for (number, slot) in parts.slots.iter_mut().enumerate() {
             if slot.action.is_none() {
                 continue;
             }
             let first = number * q;
-            let cross: Vec<Vec<f64>> = (0..q)
-                .map(|j| (0..s).map(|i| covariance(start + i, first + j)).collect::<Vec<f64>>())
-                .map(|column| algebra::solve_transposed(&shared, &column))
-                .collect();
-            let own: Vec<f64> = lower(q)
-                .map(|(i, j)| covariance(first + i, first + j) - algebra::dot(&cross[i], &cross[j]))
-                .collect();
             slot.confidence_width = width;
             slot.theta = joint.theta[first..first + q].to_vec();
-            slot.width_factor = algebra::factor_of_inverse(&own, q)?;
-            slot.cross_factor = (0..s).flat_map(|i| cross.iter().map(move |c| c[i])).collect();
+            for i in 0..q {
+                for j in 0..=i {
+                    slot.width_factor[triangle(i) + j] = w(first + i, first + j);
+                }
+            }
+            for i in 0..s {
+                for j in 0..q {
+                    slot.cross_factor[i * q + j] = w(start + i, first + j);
+                }
+            }
         }
-        Some(())
     }
 }
 
-/// The columns of a lower triangular matrix, each from its diagonal on.
-fn columns(factor: &[f64], dimension: usize) -> Vec<Vec<f64>> {
-    (0..dimension).map(|j| (j..dimension).map(|i| factor[triangle(i) + j]).collect()).collect()
-}
-
-/// What the noise of the sums does to an estimate beside a prior with the parameter `theta`. `stds`
-/// are the standard deviations of an entry of the moment and of the Gram matrix.
-fn block_noise(
+/// Variance of each entry of m - G theta_0 by the noise of the sums: of an entry of the moment, and
+/// of the entries of the Gram matrix that meet the weights `theta`. `stds` are the standard
+/// deviations of an entry of the moment and of the Gram matrix.
+fn residual_noise(
     blocks: Blocks,
     slot: Slot,
     theta: &[f64],
     (moment, gram): (f64, f64),
-) -> BlockNoise {
+) -> Vec<f64> {
     let square = |theta: &[f64]| theta.iter().map(|entry| entry * entry).sum::<f64>();
     let variance = |squares: f64| moment * moment + gram * gram * squares;
-    // Squares of a symmetric matrix of variance 1, and 2 on its diagonal.
-    let squares = |size: usize| (size * (size + 1)) as f64;
     if slot.is_some() || blocks.slots() == 0 {
-        let residual = vec![variance(square(theta)); theta.len()];
-        return BlockNoise { residual, gram_squares: gram * gram * squares(theta.len()) };
+        return vec![variance(square(theta)); theta.len()];
     }
-    let (q, s, slots) = (blocks.own(), blocks.shared(), blocks.slots());
-    let (own, shared) = theta.split_at(slots * q);
+    let (own, shared) = theta.split_at(blocks.slots() * blocks.own());
     let units = shared_unit(blocks) * shared_unit(blocks);
     let shared_square = square(shared) / units;
-    let mut residual = Vec::with_capacity(theta.len());
-    for slot in own.chunks_exact(q) {
-        residual.extend(std::iter::repeat_n(variance(square(slot) + shared_square), q));
+    let mut noise = Vec::with_capacity(theta.len());
+    for slot in own.chunks_exact(blocks.own()) {
+        let variance = variance(square(slot) + shared_square);
+        noise.extend(std::iter::repeat_n(variance, slot.len()));
     }
     let common = variance(square(own) + shared_square) / units;
-    residual.extend(std::iter::repeat_n(common, s));
-    let cross = 2.0 * (slots * q * s) as f64 / units;
-    let all = slots as f64 * squares(q) + cross + squares(s) / (units * units);
-    BlockNoise { residual, gram_squares: gram * gram * all }
+    noise.extend(std::iter::repeat_n(common, shared.len()));
+    noise
 }
 
 /// A model that says which slot stands for which action, and nothing else: every arm has the score

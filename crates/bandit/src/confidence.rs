@@ -236,10 +236,10 @@ impl<'a> Frame<'a> {
         sizes.ellipsoid(ridge, log_det, smallest, width)
     }
 
-    /// The width beside a prior, whose V weighs the noise already. `learned` is how much ln det V
-    /// exceeds the prior's.
-    pub fn width_with_prior(&self, learned: f64) -> f64 {
-        exploration(self.learner) * self.reward_width(learned)
+    /// The width beside a prior. `learned` is how much ln det V exceeds the prior's, `noise` how
+    /// far the noise of the sums moves the estimate, in the norm of V.
+    pub fn width_with_prior(&self, learned: f64, noise: f64) -> f64 {
+        exploration(self.learner) * (self.reward_width(learned) + noise)
     }
 
     /// sigma sqrt(2 ln(3/delta_j) + volume).

@@ -1,10 +1,10 @@
 //! Noisy sums beside what was known before: `docs/confidence.md`, Prior.
 
-use incrowd_protocol::{Blocks, CoordinateKind, Mechanism, Prior, triangle};
+use incrowd_protocol::{Blocks, CoordinateKind, Mechanism, Prior};
 use libm::sqrt;
 
 use crate::{
-    Estimate, Statistics, algebra,
+    Ellipsoid, Estimate, Statistics, algebra,
     confidence::{Frame, Sizes},
     estimate::{BlockSums, Factor, plus_diagonal},
     statistics::{forget_slot, in_natural_units},
@@ -16,6 +16,8 @@ pub(crate) struct PriorSums {
     /// What an average person of the prior adds to a sum of squares, if all directions are alike.
     pub one: f64,
     people: f64,
+    /// For each slot, whether it stands for an action now.
+    taken: Vec<bool>,
 }
 
 /// What some releases tell, as far as the schedule knows it.
@@ -53,7 +55,14 @@ impl PriorSums {
                 anyone.add(&mut sums, start);
             }
         }
-        Self { sums, one, people }
+        let taken = statistics.actions().iter().map(Option::is_some).collect();
+        Self { sums, one, people, taken }
+    }
+
+    /// Whether what a block of sums says is asked for: that of a slot without an action is not, and
+    /// how much noise is in it is not known.
+    pub fn asks(&self, slot: Option<usize>) -> bool {
+        slot.is_none_or(|slot| self.taken[slot])
     }
 
     /// The share of what is not known now that is known when the task ends, as a standard deviation:
@@ -91,21 +100,26 @@ impl Anyone {
     }
 }
 
-/// What the noise of a block's sums does, in the units of its estimate.
-pub(crate) struct BlockNoise {
-    /// Variance of each entry of m - G theta_0; zero where nothing was released yet.
-    pub residual: Vec<f64>,
-    /// What it adds to the sum of the squares of all entries of G, on average.
-    pub gram_squares: f64,
-}
-
-/// What a prior says about one block: the parameter is as far from `theta` as the reward noise of its
-/// people lets it be.
+/// What a prior says about one block: the parameter is near `theta`.
 pub(crate) struct Belief {
     theta: Vec<f64>,
     /// V_0: its Gram matrix, and the ridge of one person.
     precision: Vec<f64>,
     log_det: f64,
+}
+
+/// What the sums of a block say beside a belief.
+pub(crate) struct Found {
+    belief: Belief,
+    /// V = V_0 + G + lambda I; the width is that of noise and rewards.
+    ellipsoid: Ellipsoid,
+    width_factor: Vec<f64>,
+    /// From the belief to the estimate of all people together: V^-1 (m - G theta_0).
+    step: Vec<f64>,
+    /// |step|^2 in the norm of V_0.
+    length: f64,
+    /// What noise and rewards alone make of it, on average.
+    chance: f64,
 }
 
 impl Belief {
@@ -123,72 +137,59 @@ impl Belief {
         &self.theta
     }
 
-    /// The estimate from belief and sums; `learnable` is [`PriorSums::learnable`].
-    pub fn weighed_with(
+    /// `noise` is the variance of each entry of m - G theta_0 by the noise of the sums.
+    pub fn meet(
         self,
         frame: &Frame<'_>,
         sizes: &Sizes,
         sums: &BlockSums,
-        noise: &BlockNoise,
-        learnable: f64,
-    ) -> Option<Estimate> {
+        noise: &[f64],
+    ) -> Option<Found> {
         let d = self.theta.len();
-        let (gram, ridge) = sums.with_ridge(sizes);
-        let (mut v, mut right) = (self.precision, vec![0.0; d]);
-        if noise.gram_squares > 0.0 {
-            let told = Information::new(frame, (sums, &gram), noise, &self.theta)?;
-            for i in 0..d {
-                right[i] = told.share * algebra::dot(&told.rows[i], &told.residual);
-                for j in 0..=i {
-                    v[triangle(i) + j] += told.share * algebra::dot(&told.rows[i], &told.rows[j]);
-                }
-            }
-        }
+        let (mut v, ridge) = sums.with_ridge(sizes);
+        v.iter_mut().zip(&self.precision).for_each(|(entry, known)| *entry += known);
         let factor = Factor::of(&v, d)?;
-        let moved = algebra::solve(&factor.inverse, &right);
-        let theta = self.theta.iter().zip(moved).map(|(theta, moved)| theta + moved).collect();
-        let smallest = algebra::smallest_eigenvalue(&v, d);
-        let learned = factor.log_det - self.log_det;
-        let width = learnable * frame.width_with_prior(learned);
-        let ellipsoid = sizes.ellipsoid(ridge, factor.log_det, smallest, width);
-        Some(Estimate { theta, width_factor: factor.inverse, ellipsoid })
-    }
-}
-
-/// What noisy sums tell about a parameter, in people without noise: with M = G + R / sigma^2 = C C',
-/// G with its ridge and R the noise of the residual, they tell G M^-1 G.
-struct Information {
-    /// C^-1 G: the rows of its transpose.
-    rows: Vec<Vec<f64>>,
-    /// C^-1 (m - G theta_0), the sums without their ridge.
-    residual: Vec<f64>,
-    /// How much of this the sums are worth: the ridge and the noise of G are in it too.
-    share: f64,
-}
-
-impl Information {
-    fn new(
-        frame: &Frame<'_>,
-        (sums, with_ridge): (&BlockSums, &[f64]),
-        noise: &BlockNoise,
-        theta: &[f64],
-    ) -> Option<Self> {
-        let d = theta.len();
+        let times_theta = algebra::multiply(&sums.gram, &self.theta);
+        let residual: Vec<f64> = sums.moment.iter().zip(times_theta).map(|(m, g)| m - g).collect();
+        let step = algebra::solve(&factor.inverse, &residual);
         let sigma = frame.learner.reward_noise;
-        let of = |i: usize| noise.residual[i] / (sigma * sigma);
-        let inverse = Factor::of(&plus_diagonal(with_ridge, d, of), d)?.inverse;
-        let rows: Vec<Vec<f64>> = (0..d)
-            .map(|i| algebra::multiply_lower(&inverse, &algebra::row(with_ridge, d, i)))
-            .collect();
-        let gram: Vec<Vec<f64>> = (0..d).map(|i| algebra::row(&sums.gram, d, i)).collect();
-        let residual: Vec<f64> =
-            (0..d).map(|i| sums.moment[i] - algebra::dot(&gram[i], theta)).collect();
-        // The squares of the eigenvalues of G, without what the noise adds to them; over their mean
-        // and that of the noise.
-        let squares: f64 = gram.iter().map(|row| algebra::dot(row, row)).sum();
-        let mean = (0..d).map(|i| gram[i][i].max(0.0) + of(i)).sum::<f64>() / d as f64;
-        let trace: f64 = rows.iter().map(|row| algebra::dot(row, row)).sum();
-        let share = ((squares - noise.gram_squares).max(0.0) / (mean * trace)).min(1.0);
-        Some(Self { rows, residual: algebra::multiply_lower(&inverse, &residual), share })
+        let (mut chance, mut noise_width) = (0.0, 0.0);
+        for (i, noise) in noise.iter().enumerate() {
+            let column = algebra::solve(&factor.inverse, &unit(d, i));
+            let met = algebra::multiply(&self.precision, &column);
+            chance += noise * algebra::dot(&column, &met) + sigma * sigma * met[i];
+            noise_width += noise * column[i];
+        }
+        let learned = factor.log_det - self.log_det;
+        let width = frame.width_with_prior(learned, sqrt(noise_width));
+        let smallest = algebra::smallest_eigenvalue(&v, d);
+        let ellipsoid = sizes.ellipsoid(ridge, factor.log_det, smallest, width);
+        let length = algebra::dot(&step, &algebra::multiply(&self.precision, &step));
+        let width_factor = factor.inverse;
+        Some(Found { belief: self, ellipsoid, width_factor, step, length, chance })
     }
+}
+
+/// How much of the steps is believed. What all blocks together have moved is compared with twice
+/// what chance alone would move them: positive-part James-Stein, with the factor that keeps most of
+/// the prior (`docs/confidence.md`, Prior).
+pub(crate) fn share<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {
+    let add = |(length, chance), found: &Found| (length + found.length, chance + found.chance);
+    let (length, chance) = found.fold((0.0, 0.0), add);
+    if length > 2.0 * chance { 1.0 - 2.0 * chance / length } else { 0.0 }
+}
+
+impl Found {
+    /// The estimate, so much of the step along; `learnable` is [`PriorSums::learnable`].
+    pub fn believed(self, share: f64, learnable: f64) -> Estimate {
+        let along = |(theta, step): (&f64, f64)| theta + share * step;
+        let theta = self.belief.theta.iter().zip(self.step).map(along).collect();
+        let confidence_width = learnable * self.ellipsoid.confidence_width;
+        let ellipsoid = Ellipsoid { confidence_width, ..self.ellipsoid };
+        Estimate { theta, width_factor: self.width_factor, ellipsoid }
+    }
+}
+
+fn unit(dimension: usize, i: usize) -> Vec<f64> {
+    (0..dimension).map(|j| if j == i { 1.0 } else { 0.0 }).collect()
 }

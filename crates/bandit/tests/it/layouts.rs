@@ -380,9 +380,8 @@ fn rebuilt_from_releases_and_assignments_it_is_the_same() {
     }
 }
 
-/// A task whose reports are mostly noise, and what a batch without any signal adds up to: every sum
-/// is off by what its standard deviation would be, up or down in turn.
-fn noisy(dimension: u32, layout: Layout, people: f64) -> (Arc<TaskConfig>, BatchSums) {
+/// A task whose reports are mostly noise.
+fn noisy(dimension: u32, layout: Layout, people: f64) -> Arc<TaskConfig> {
     let config = MechanismConfig {
         dimension,
         context_bound: 2.0,
@@ -411,10 +410,15 @@ fn noisy(dimension: u32, layout: Layout, people: f64) -> (Arc<TaskConfig>, Batch
             values.iter_mut().zip(told).for_each(|(sum, value)| *sum += value / all);
         }
     }
-    let task = task.with_prior(PriorConfig { people, values }.check().unwrap()).unwrap();
-    let signs = (0..blocks.coordinates()).map(|i| if i % 2 == 0 { 16 } else { -16 });
-    let sums = BatchSums::new(task.mechanism(), 1, signs.map(|off| 500 + off).collect()).unwrap();
-    (Arc::new(task), sums)
+    Arc::new(task.with_prior(PriorConfig { people, values }.check().unwrap()).unwrap())
+}
+
+/// What a batch without any signal adds up to: every sum is off by what its standard deviation
+/// would be, up or down in turn, by as many as the round.
+fn noise(task: &TaskConfig, round: u32) -> BatchSums {
+    let up = |i: usize| (i / round as usize).is_multiple_of(2);
+    let sums = (0..task.mechanism().coordinates()).map(|i| if up(i) { 516 } else { 484 });
+    BatchSums::new(task.mechanism(), round, sums.collect()).unwrap()
 }
 
 /// The weights of a model, those of slots first.
@@ -428,12 +432,12 @@ fn weights(model: &Model) -> Vec<f64> {
 #[test]
 fn noise_alone_does_not_move_a_prior() {
     for (dimension, layout) in [(3, PER_ACTION), (4, HYBRID), (3, Layout::Shared)] {
-        let (task, sums) = noisy(dimension, layout, 300.0);
-        let mut bandit = Bandit::new(task);
+        let task = noisy(dimension, layout, 300.0);
+        let mut bandit = Bandit::new(task.clone());
         let before = weights(&bandit.start().unwrap());
         assert!(before.iter().any(|weight| *weight > 0.2), "{before:?}");
-        let after = weights(&bandit.absorb(&sums).unwrap().unwrap());
-        assert!(furthest(&after, &before) < 0.01, "{layout:?}: {before:?} {after:?}");
+        let after = weights(&bandit.absorb(&noise(&task, 1)).unwrap().unwrap());
+        assert!(furthest(&after, &before) < 0.02, "{layout:?}: {before:?} {after:?}");
     }
 }
 
@@ -456,23 +460,24 @@ fn people_overrule_a_prior_that_is_wrong() {
 }
 
 /// Where a slot gets another action, the prior's words were about the old one: the new one starts
-/// with what one person says about any action, and its width is that of one person. Other weights
-/// stay, those of shared features too.
+/// with what one person says about any action. Where slots are estimated by themselves its width is
+/// that of one person, too. Other weights stay, those of shared features included.
 #[test]
 fn another_action_does_not_inherit_the_prior_of_its_slot() {
     for (dimension, layout) in [(2, PER_ACTION), (4, HYBRID)] {
-        let (task, sums) = noisy(dimension, layout, 300.0);
+        let task = noisy(dimension, layout, 300.0);
         let mut bandit = Bandit::new(task.clone());
         let first = bandit.start().unwrap();
-        bandit.absorb(&sums).unwrap();
+        bandit.absorb(&noise(&task, 1)).unwrap();
         bandit.assign(actions(["", "1", "2"])).unwrap();
-        let again = BatchSums::new(task.mechanism(), 2, sums.sums().to_vec()).unwrap();
-        bandit.absorb(&again).unwrap();
+        bandit.absorb(&noise(&task, 2)).unwrap();
         let model = bandit.assign(actions(["new", "1", "2"])).unwrap().unwrap();
         let (old, new) = (&first.slots()[0], &model.slots()[0]);
         assert_eq!(new.action.as_deref(), Some("new"));
         assert!(furthest(&old.theta, &new.theta) > 0.05, "{:?} {:?}", old.theta, new.theta);
-        assert!(new.width_factor[0] > 5.0 * old.width_factor[0], "{layout:?}");
+        if layout == PER_ACTION {
+            assert!(new.width_factor[0] > 5.0 * old.width_factor[0]);
+        }
         let others = |model: &Model| weights(model)[new.theta.len()..].to_vec();
         let moved = furthest(&others(&first), &others(&model));
         assert!(moved < 0.01, "{layout:?}: {moved}");
