@@ -471,7 +471,9 @@ class Learned:
             # A slot without an action is not asked.
             asked = [estimate for slot, estimate in enumerate(found) if self.shared or self.actions[slot] is not None]
             length, chance = (mp.fsum(estimate["step"][name] for estimate in asked) for name in ("length", "chance"))
-            share = 1 - 2 * chance / length if length > 2 * chance else mpf(0)
+            p = sum(len(estimate["step"]["features"]) for estimate in asked)
+            chance *= mpf(2) * max(p - 2, 0) / p if p else 0
+            share = 1 - chance / length if length > chance else mpf(0)
             for estimate in found:
                 step = estimate["step"]
                 for i, f in enumerate(step["features"]):

@@ -170,13 +170,16 @@ impl Belief {
     }
 }
 
-/// How much of the steps is believed. What all blocks together have moved is compared with twice
-/// what chance alone would move them: positive-part James-Stein, with the factor that keeps most of
-/// the prior (`docs/confidence.md`, Prior).
+/// How much of the steps is believed. What all blocks together have moved is compared with what
+/// chance alone would move them: positive-part James-Stein, with the largest factor for which
+/// shrinking p normal numbers is never worse than taking them as they are.
 pub(crate) fn share<'a>(found: impl Iterator<Item = &'a Found>) -> f64 {
-    let add = |(length, chance), found: &Found| (length + found.length, chance + found.chance);
-    let (length, chance) = found.fold((0.0, 0.0), add);
-    if length > 2.0 * chance { 1.0 - 2.0 * chance / length } else { 0.0 }
+    let add = |(length, chance, p), found: &Found| {
+        (length + found.length, chance + found.chance, p + found.step.len())
+    };
+    let (length, chance, p) = found.fold((0.0, 0.0, 0), add);
+    let chance = 2.0 * p.saturating_sub(2) as f64 / p.max(1) as f64 * chance;
+    if length > chance { 1.0 - chance / length } else { 0.0 }
 }
 
 impl Found {

@@ -437,7 +437,7 @@ fn noise_alone_does_not_move_a_prior() {
         let before = weights(&bandit.start().unwrap());
         assert!(before.iter().any(|weight| *weight > 0.2), "{before:?}");
         let after = weights(&bandit.absorb(&noise(&task, 1)).unwrap().unwrap());
-        assert!(furthest(&after, &before) < 0.02, "{layout:?}: {before:?} {after:?}");
+        assert!(furthest(&after, &before) < 0.05, "{layout:?}: {before:?} {after:?}");
     }
 }
 
@@ -480,7 +480,7 @@ fn another_action_does_not_inherit_the_prior_of_its_slot() {
         }
         let others = |model: &Model| weights(model)[new.theta.len()..].to_vec();
         let moved = furthest(&others(&first), &others(&model));
-        assert!(moved < 0.01, "{layout:?}: {moved}");
+        assert!(moved < 0.05, "{layout:?}: {moved}");
     }
 }
 
