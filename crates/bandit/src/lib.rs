@@ -13,6 +13,7 @@ mod estimate;
 mod forecast;
 mod noise;
 mod statistics;
+mod uplift;
 
 pub use algebra::cholesky;
 pub use bandit::{Bandit, BanditError};
@@ -23,3 +24,4 @@ pub use estimate::Estimate;
 pub use forecast::forecast;
 pub use noise::{ReleasedNoise, released_noise, report_variance};
 pub use statistics::{Assignment, Statistics};
+pub use uplift::{MeanReward, Uplift, comparison_half_width};
