@@ -10,8 +10,7 @@ pub const CONFIDENCE: f64 = 0.95;
 
 /// The task with the names of its slots.
 pub fn named(task: TaskConfig) -> Result<TaskConfig, PlanError> {
-    let names = ComparisonSlot::ALL.map(|slot| slot.name().to_owned());
-    Ok(task.with_actions(names.into())?)
+    Ok(task.with_actions(ComparisonSlot::actions())?)
 }
 
 /// How far from the difference the ends of its interval will be at the end; people come at

@@ -27,6 +27,11 @@ impl ComparisonSlot {
         }
     }
 
+    /// The actions of a comparison task.
+    pub fn actions() -> Vec<String> {
+        Self::ALL.iter().map(|slot| slot.name().to_owned()).collect()
+    }
+
     /// Its number.
     pub const fn number(self) -> u32 {
         match self {

@@ -9,9 +9,8 @@ use incrowd_protocol::{
 use serde_json::{Value, json};
 
 fn comparison(mechanism: Mechanism, learner: Learner) -> TaskConfig {
-    let names = ComparisonSlot::ALL.map(|slot| slot.name().to_owned());
     let task = TaskConfig::new(mechanism, learner, Policy::default()).unwrap();
-    task.with_actions(names.into()).unwrap()
+    task.with_actions(ComparisonSlot::actions()).unwrap()
 }
 
 fn mechanism(schedule: &Value, dimension: u32) -> Mechanism {

@@ -161,6 +161,8 @@ Personalization earns {d} more per decision; with 95 % confidence between {lower
     assert!(list.contains(&format!("{}  round 1 with {OTHERS} reports", tasks[0])), "{list}");
     assert!(list.contains(&format!("{}  finished", tasks[1])), "{list}");
     assert!(service.terminate().success());
+    let export = format!("task export --data {data} --task {} releases", files[1]);
+    assert_eq!(good(&export).lines().count(), 2, "the same file does for exports");
     assert_eq!(good(&command), expected, "also when nothing runs");
 }
 

@@ -40,9 +40,8 @@ fn task(law: Law, pads: Option<u32>) -> Arc<TaskConfig> {
         participations: 1,
         honest_fraction: 1.0,
     };
-    let names = ComparisonSlot::ALL.map(|slot| slot.name().to_owned());
     let task = TaskConfig::new(mechanism.check().unwrap(), Learner::default(), Policy::default());
-    Arc::new(task.unwrap().with_actions(names.into()).unwrap())
+    Arc::new(task.unwrap().with_actions(ComparisonSlot::actions()).unwrap())
 }
 
 /// What all releases of one run say.

@@ -167,7 +167,7 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
     };
     let names = ["a", "b", "c"].map(String::from);
     let names = if shape.comparison {
-        ComparisonSlot::ALL.map(|slot| slot.name().to_owned()).into()
+        ComparisonSlot::actions()
     } else {
         names.into_iter().take(shape.slots as usize).collect()
     };
