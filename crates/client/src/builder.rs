@@ -149,10 +149,10 @@ impl Builder {
     }
 
     /// Lets lots decide what this device is for as long as it has its state file: with probability
-    /// `share`, from 0 to 0.5, it is [held out](Group::HeldOut) and takes the incumbent's action, or
-    /// any if there is none; with probability `share` it is [compared](Group::Compared) and chooses
-    /// by the model. Both report to the comparison task with this id, at the same service, and not
-    /// to the task of the model. `incrowd task uplift` tells what personalization is worth.
+    /// `share`, from 0 to 0.5, it is [held out](Group::HeldOut) and takes the incumbent's action,
+    /// or any if there is none; with probability `share` it is [compared](Group::Compared) and
+    /// chooses by the model. Both report to the comparison task with this id, at the same service,
+    /// and not to the task of the model. `incrowd task uplift` tells what personalization is worth.
     ///
     /// The lot is drawn when the state file is made: one that exists stays in its group. When the
     /// comparison is over (no hold-outs any more, or another comparison task), those who were in it

@@ -35,7 +35,7 @@ impl Builder {
         self.check()?;
         let share = self.hold_out.map_or(0.0, |(share, _)| share);
         let store = Store::open(self.state_file.as_deref(), self.task, || Group::draw(share))?;
-        // Before anything is asked or sent: if a failed start drew again, the groups would differ in
+        // Before anything is asked or sent: if a failed start drew again, groups would differ in
         // more than chance.
         store.keep().await?;
         let group = store.read().await.group;
