@@ -8,14 +8,14 @@ use libm::log;
 use thiserror::Error;
 
 use crate::{
-    Assignment, Estimate, Estimates, Statistics,
+    Assignment, Estimate, Estimates, Statistics, Uplift,
     blocks::{Slot, blank},
     confidence::{Frame, Setting, Sizes},
     noise::{Counted, Noise},
     prior::{PriorSums, Told},
 };
 
-/// Why a release or a saved state is not taken. Nothing changed.
+/// Why a release or a saved state is not taken, or a question not answered. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum BanditError {
@@ -64,6 +64,17 @@ pub enum BanditError {
     /// Assignments that releases and slots do not lead to.
     #[error("assignments must be one for each change, in order, the first one before round 1")]
     Assignments,
+    /// An uplift of a task that compares nothing.
+    #[error(
+        "the task is no comparison: it must have one feature, the actions \"incumbent\" and \"model\", and no discount"
+    )]
+    NotComparison,
+    /// An uplift before the first release.
+    #[error("nothing is released yet: the uplift is known after the first round")]
+    NoRelease,
+    /// A confidence that no interval has.
+    #[error("confidence is {0}, must be from 0.5 to 0.999999")]
+    ConfidenceLevel(f64),
 }
 
 /// The bandit of one task.
@@ -288,6 +299,12 @@ impl Bandit {
         };
         let last = mechanism.schedule().last_round();
         prior.learnable(&told(self.statistics.round), &told(last))
+    }
+
+    /// Mean rewards of both groups of a comparison task after the releases so far, and how far
+    /// apart they are, with intervals of this confidence.
+    pub fn uplift(&self, confidence: f64) -> Result<Uplift, BanditError> {
+        Uplift::of(&self.task, &self.statistics, confidence)
     }
 
     /// The estimate of a model without slots, as [`Bandit::estimates`].

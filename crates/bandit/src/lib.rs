@@ -14,6 +14,7 @@ mod forecast;
 mod noise;
 mod prior;
 mod statistics;
+mod uplift;
 
 pub use algebra::cholesky;
 pub use bandit::{Bandit, BanditError};
@@ -24,3 +25,4 @@ pub use estimate::Estimate;
 pub use forecast::forecast;
 pub use noise::{ReleasedNoise, released_noise, report_variance};
 pub use statistics::{Assignment, Statistics};
+pub use uplift::{MeanReward, Uplift, comparison_half_width};

@@ -36,6 +36,8 @@ pub(crate) struct GramNoise {
     pub rounding: f64,
     /// Upper bound on the variance of an off-diagonal entry.
     pub variance: f64,
+    /// Upper bound on the variance of a diagonal entry.
+    pub square_variance: f64,
     /// Largest bias of an entry.
     pub bias: f64,
 }
@@ -94,6 +96,7 @@ impl Noise {
         self.gram.along *= square;
         self.gram.rounding *= square;
         self.gram.variance *= square;
+        self.gram.square_variance *= square;
         self.gram.bias *= weight;
     }
 
@@ -108,6 +111,7 @@ impl Noise {
         self.moment.bias += bias;
         self.gram.proxy += proxy;
         self.gram.variance += variance;
+        self.gram.square_variance += variance;
         self.gram.bias += bias;
     }
 
@@ -138,8 +142,8 @@ impl Noise {
         self.gram.rounding += gram * step * step / 12.0;
         // The word along the statistic, and the normal variable that takes its place above.
         self.gram.along += reports * (1.0 + moments.proxy_along) / square;
-        // Off the diagonal; on it twice as much.
         self.gram.variance += reports * (variance / (2.0 * (1.0 - weight)));
+        self.gram.square_variance += reports * (variance / (1.0 - weight));
         self.gram.bias += bias / sqrt(1.0 - weight);
     }
 }

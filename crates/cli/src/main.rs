@@ -20,6 +20,7 @@ mod relay;
 mod served;
 mod service;
 mod task;
+mod uplift;
 
 use std::{
     fmt,

@@ -34,12 +34,29 @@ use crate::{
 /// they close when they are full, as in the paper: for simulations.
 ///
 /// Examples: incrowd plan --features map.toml --users-per-day 20000 --days 30 --central-epsilon 1
-/// --task-file task.toml; incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1
+/// --task-file task.toml; incrowd plan --dimension 5 --horizon 100000 --central-epsilon 1; incrowd
+/// plan --comparison --users-per-day 2000 --days 30 --central-epsilon 1 --task-file comparison.toml
 #[derive(Args)]
 pub struct Arguments {
     /// Features of an action (d), 1 to 1000.
-    #[arg(long, required_unless_present = "features", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        required_unless_present_any = ["features", "comparison"],
+        allow_negative_numbers = true
+    )]
     dimension: Option<u32>,
+    /// Plan the task that hold-outs report to, which learns nothing and measures what
+    /// personalization is worth: the mean rewards of people who get the incumbent's choice and of
+    /// people who get the model's. People are those of both groups together: with
+    /// `hold_out(0.05, ..)` a tenth of all. Then `incrowd task uplift` has the difference.
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "features", "dimension", "slots", "shared", "prior", "preset", "half_life", "batches",
+            "actions", "gap", "strict",
+        ]
+    )]
+    comparison: bool,
     #[command(flatten)]
     layout: LayoutArguments,
     #[command(flatten)]
@@ -195,8 +212,10 @@ fn complete(
 }
 
 fn request(arguments: &Arguments, map: Option<&Planned>, now: u64) -> PlanRequest {
+    let measures = PlanRequest::comparison(0);
     let (dimension, layout) = match map {
         Some(Planned { map, .. }) => (map.dimension() as u32, map.layout()),
+        None if arguments.comparison => (measures.dimension, measures.layout),
         None => (arguments.dimension.unwrap_or_default(), arguments.layout.layout()),
     };
     let timed = arguments.users_per_day.is_some()
@@ -225,11 +244,12 @@ fn request(arguments: &Arguments, map: Option<&Planned>, now: u64) -> PlanReques
         honest_fraction: arguments.honest,
         grace: arguments.grace,
         reward_window_hours: arguments.reward_window_hours,
-        shape: arguments.batches,
+        shape: if arguments.comparison { measures.shape } else { arguments.batches },
         preset: arguments.preset,
         half_life: arguments.half_life,
         actions: arguments.actions,
         gap: arguments.gap,
+        comparison: arguments.comparison,
     }
 }
 
@@ -237,6 +257,7 @@ fn as_json(plan: &Plan, map: Option<&Planned>) -> Value {
     let most = plan.most_telling().stage;
     let certificate = &plan.certificate;
     let fill = |pick: fn((f64, f64)) -> f64| plan.fill_days.map(pick);
+    let predicted = plan.half_width.is_none().then_some(&plan.prediction);
     json!({
         "dimension": plan.task.mechanism().dimension(),
         "features": map.map(Planned::as_json),
@@ -256,10 +277,11 @@ fn as_json(plan: &Plan, map: Option<&Planned>) -> Value {
         "smallest_batch_fill_days": fill(|days| days.0),
         "largest_batch_fill_days": fill(|days| days.1),
         "lost_share": plan.lost_share,
-        "predicted_regret": plan.prediction.regret,
-        "random_regret": plan.prediction.random_regret,
+        "predicted_regret": predicted.map(|prediction| prediction.regret),
+        "random_regret": predicted.map(|prediction| prediction.random_regret),
+        "comparison_half_width": plan.half_width,
         "discount": plan.task.learner().config().discount,
-        "learning": plan.learning(),
+        "learning": predicted.map(|_| plan.learning()),
         "advice": plan.advice.iter().map(|advice| json!({ "change": advice.change, "share": advice.share })).collect::<Vec<_>>(),
         "alternatives": plan.alternatives,
         "paper": plan.paper,
@@ -269,13 +291,17 @@ fn as_json(plan: &Plan, map: Option<&Planned>) -> Value {
 }
 
 fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
-    let (people, features) = (plan.request.horizon(), plan.task.mechanism().dimension());
+    let people = plan.request.horizon();
+    let what = match plan.half_width {
+        Some(_) => "two groups".to_owned(),
+        None => format!("{} features", plan.task.mechanism().dimension()),
+    };
     let mut lines = match &plan.timetable {
-        None => vec![format!("Plan for {people} people, {features} features")],
+        None => vec![format!("Plan for {people} people, {what}")],
         Some(table) => {
             let days = moment::span((table.closes - table.opens) as f64);
             vec![
-                format!("Plan for {people} people in {days}, {features} features"),
+                format!("Plan for {people} people in {days}, {what}"),
                 format!("Round 1 opens {}", moment::words(table.opens)),
             ]
         }
@@ -288,7 +314,12 @@ fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
     lines.extend(schedule(plan));
     lines.push(String::new());
     lines.extend(costs(plan));
-    lines.push(format!("will it learn           {}", plan.learning()));
+    lines.push(match plan.half_width {
+        Some(half) => format!(
+            "what it can tell        at the end, with 95 % confidence: mean rewards that differ by {half:.4} or more (near one half, half of the people in each group)"
+        ),
+        None => format!("will it learn           {}", plan.learning()),
+    });
     if !plan.advice.is_empty() {
         lines.extend([
             String::new(),
@@ -379,15 +410,15 @@ fn timetable(table: &Timetable) -> Vec<String> {
 }
 
 fn costs(plan: &Plan) -> Vec<String> {
-    let share = 100.0 * plan.prediction.regret / plan.prediction.random_regret;
-    let mut lines = vec![
-        format!("bytes in a report       {:>10}", plan.report_bytes),
-        format!(
+    let mut lines = vec![format!("bytes in a report       {:>10}", plan.report_bytes)];
+    if plan.half_width.is_none() {
+        let share = 100.0 * plan.prediction.regret / plan.prediction.random_regret;
+        lines.push(format!(
             "predicted regret        {:>10.0}  ({share:.1}% of uniform choices; a prediction, no promise)",
             plan.prediction.regret
-        ),
-        format!("  uniform choices       {:>10.0}", plan.prediction.random_regret),
-    ];
+        ));
+        lines.push(format!("  uniform choices       {:>10.0}", plan.prediction.random_regret));
+    }
     if let Some((smallest, largest)) = plan.fill_days {
         lines
             .push(format!("days to fill a batch    {smallest:>10.3}  (the largest: {largest:.3})"));

@@ -20,7 +20,7 @@ use incrowd_protocol::{
 use incrowd_transport::{Address, Http, Method, Request, Trust};
 use serde_json::json;
 
-use crate::{moment, runtime};
+use crate::{moment, runtime, uplift};
 
 /// Bytes that a list of tasks may have.
 const LONGEST_LIST: usize = 16 << 20;
@@ -79,6 +79,7 @@ enum Command {
         #[arg(value_enum)]
         what: Export,
     },
+    Uplift(uplift::Arguments),
     /// Copy the stores of a data folder, also while the services run: a consistent state of one
     /// moment. Keys and tokens are not copied.
     Backup {
@@ -141,6 +142,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             eprintln!("the task is closed, its unfinished batch destroyed");
         }
         Command::Export { data, task, what } => export(data, task, *what)?,
+        Command::Uplift(arguments) => uplift::run(arguments)?,
         Command::Backup { data, to } => {
             fs::create_dir_all(to)?;
             copy(&Files::of(data), &Files::of(to))?;
@@ -265,8 +267,9 @@ impl Admin {
 }
 
 fn export(data: &Path, task: &Path, what: Export) -> Result<(), Box<dyn Error>> {
-    let task = load_task(task, None)?;
-    let store = SqliteBanditStore::inspect(&Files::of(data).bandit_store)?;
+    let files = Files::of(data);
+    let task = files.task(task)?;
+    let store = SqliteBanditStore::inspect(&files.bandit_store)?;
     let line = |bytes: Vec<u8>| out!("{}", String::from_utf8_lossy(&bytes));
     match what {
         Export::Models => store.models(&task.id())?.into_iter().for_each(|model| line(model.bytes)),

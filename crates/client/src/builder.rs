@@ -1,28 +1,11 @@
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use incrowd_device::{Device, FeatureMap};
-use incrowd_privacy::certify;
-use incrowd_protocol::{Task, TaskId, TaskNotice};
-use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust, documents};
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, watch},
-    task::JoinSet,
-    time::Instant,
-};
+use incrowd_device::FeatureMap;
+use incrowd_protocol::TaskId;
 
-use crate::{
-    Client, ClientError, Phase, blocking,
-    clock::WallClock,
-    core::{Core, Live, Progress},
-    models, reporter,
-    state::Store,
-    uploads,
-};
+#[cfg(doc)]
+use crate::{Client, Group};
+use crate::{ClientError, blocking, clock::WallClock};
 
 /// The privacy loss a person agrees to. The device computes the task's own certificate and refuses
 /// what is above.
@@ -49,21 +32,23 @@ impl Default for Limits {
 /// | `reward_window`, `jitter` | 10 minutes each |
 /// | `default_reward` | 0 |
 /// | `default_action` | any, by lot |
-/// | `hold_out` | 0 |
+/// | `hold_out` | nobody |
 /// | `poll_interval` | 1 minute |
 /// | `state_file`, `token`, `relay`, `features` | none |
 /// | `plain`, `allow_plain_http` | off |
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
-    url: String,
-    task: TaskId,
-    limits: Limits,
-    token: Option<String>,
-    relay: Option<String>,
-    state_file: Option<PathBuf>,
-    plain_http: bool,
-    settings: Settings,
+    pub(crate) url: String,
+    pub(crate) task: TaskId,
+    pub(crate) limits: Limits,
+    pub(crate) token: Option<String>,
+    pub(crate) relay: Option<String>,
+    pub(crate) state_file: Option<PathBuf>,
+    pub(crate) plain_http: bool,
+    /// Share of the held out and of the compared, and the task that they report to.
+    pub(crate) hold_out: Option<(f64, TaskId)>,
+    pub(crate) settings: Settings,
 }
 
 /// What a connected client still needs of its settings.
@@ -74,7 +59,6 @@ pub(crate) struct Settings {
     pub(crate) default_reward: f64,
     pub(crate) reward_window: Duration,
     pub(crate) jitter: Duration,
-    pub(crate) hold_out: f64,
     pub(crate) poll_interval: Duration,
     pub(crate) plain: bool,
     pub(crate) wall: WallClock,
@@ -89,7 +73,6 @@ impl Builder {
             default_reward: 0.0,
             reward_window: minutes(10),
             jitter: minutes(10),
-            hold_out: 0.0,
             poll_interval: minutes(1),
             plain: false,
             wall: WallClock::default(),
@@ -102,6 +85,7 @@ impl Builder {
             relay: None,
             state_file: None,
             plain_http: false,
+            hold_out: None,
             settings,
         }
     }
@@ -121,13 +105,14 @@ impl Builder {
         self
     }
 
-    /// Where the device remembers its participation, its last notice and model, how far its clock
-    /// is off, and unfinished uploads.
+    /// Where the device remembers its group, its participation, its last notice and model, how far
+    /// its clock is off, and unfinished uploads. A device of a comparison group has a second file
+    /// beside it for the comparison task, with `.comparison` at the end of the name.
     ///
     /// # Privacy
     /// Without it they are in memory only: after a restart the device may send a second report for
     /// a batch and more than k in all, and the central guarantee is void. One client at a time can
-    /// use a file.
+    /// use a file. Delete both files or none.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_file = Some(path.into());
         self
@@ -163,10 +148,23 @@ impl Builder {
         self
     }
 
-    /// Share of the decisions whose action is the incumbent's, or drawn uniformly if there is none,
-    /// to measure against.
-    pub fn hold_out(mut self, share: f64) -> Self {
-        self.settings.hold_out = share;
+    /// Lets lots decide what this device is for as long as it has its state file: with probability
+    /// `share`, from 0 to 0.5, it is [held out](Group::HeldOut) and takes the incumbent's action,
+    /// or any if there is none; with probability `share` it is [compared](Group::Compared) and
+    /// chooses by the model. Both report to the comparison task with this id, at the same service,
+    /// and not to the task of the model. `incrowd task uplift` tells what personalization is worth.
+    ///
+    /// The lot is drawn when the state file is made: one that exists stays in its group. When the
+    /// comparison is over (no hold-outs any more, or another comparison task), those who were in it
+    /// choose by the model and report to nobody.
+    ///
+    /// # Privacy
+    /// The lot depends on no context and no reward, and a device reports to one task for good. So
+    /// the guarantee against whoever reads the releases of both tasks is the larger of their two
+    /// certificates, not the sum. A share above 0 needs a [state file](Self::state_file): after a
+    /// restart without one the device could report to both.
+    pub fn hold_out(mut self, share: f64, comparison: TaskId) -> Self {
+        self.hold_out = Some((share, comparison));
         self
     }
 
@@ -215,91 +213,23 @@ impl Builder {
         blocking::Client::start(self)
     }
 
-    /// Fetches and checks the task, and starts to follow its models. Without network, or behind a
-    /// proxy that answers in the shuffler's place, the notice in the state file will do.
-    ///
-    /// # Privacy
-    /// Refuses a task that is not the pinned one or not signed by its shuffler, and one whose
-    /// certificate, computed here, is above the [`Limits`].
-    pub async fn connect(self) -> Result<Client, ClientError> {
-        self.check()?;
-        let address = Address::new(&self.url, "url", self.plain_http)?;
-        let route = match &self.relay {
-            None => Route::Direct(address.clone()),
-            Some(url) => Route::Oblivious {
-                relay: Address::new(url, "relay", self.plain_http)?,
-                target: address.clone(),
-            },
-        };
-        let store = Store::open(self.state_file.as_deref(), self.task)?;
-        let shuffler = ShufflerApi::new(route, self.token.clone(), &Trust::System)?;
-
-        let (notice, last_error) = self.notice(&shuffler, &store).await?;
-        let (task, reached) = (notice.0.task.clone(), notice.1.is_some());
-        self.agree(&task).await?;
-        let models = match &notice.0.model_url {
-            Some(url) => Address::new(url, "model url", self.plain_http)?,
-            None => address,
-        };
-
-        let state = store.read().await;
-        let model = state.model.as_ref().map(|signed| documents::model(signed, &task));
-        let model = model.transpose()?.map(Arc::new);
-        for upload in &state.uploads {
-            upload.check(task.mechanism())?;
-        }
-        let device = Device::resume(Arc::new(task.config().clone()), state.participation)?;
-        let core = Arc::new(Core {
-            settings: self.settings,
-            bandit: BanditApi::new(models, &Trust::System)?,
-            shuffler,
-            store,
-            task,
-            device: Mutex::new(device),
-            progress: watch::Sender::new(Progress {
-                phase: Phase::Waiting,
-                uploads: state.uploads.len(),
-            }),
-            live: Arc::new(Mutex::new(Live {
-                model,
-                notice,
-                round: state.newest_round,
-                clock: (state.clock, None),
-                reports_sent: 0,
-                last_error,
-            })),
-        });
-        // Without network this would only take time.
-        if core.by_time()
-            && reached
-            && let Err(error) = core.ask_time().await
-        {
-            // Until there is an answer, the clock is what it was.
-            core.note(error);
-        }
-        let phase = match core.turn().await {
-            _ if !core.by_time() && !state.uploads.is_empty() => Phase::Busy,
-            phase => phase,
-        };
-        core.enter(phase);
-        let (decisions, queue) = mpsc::channel(1);
-        let (made, to_deliver) = mpsc::unbounded_channel();
-        let mut background = JoinSet::new();
-        background.spawn(models::run(Arc::clone(&core)));
-        background.spawn(uploads::run(Arc::clone(&core), state.uploads, to_deliver));
-        background.spawn(reporter::run(Arc::clone(&core), queue, made, phase == Phase::Open));
-        let background = Arc::new(Mutex::new(background));
-        Ok(Client { core, decisions, runtime: Handle::current(), background })
-    }
-
     /// Settings within their ranges.
-    fn check(&self) -> Result<(), ClientError> {
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
         let settings = &self.settings;
-        for (name, value) in
-            [("hold_out", settings.hold_out), ("default_reward", settings.default_reward)]
-        {
-            if !(0.0..=1.0).contains(&value) {
-                return Err(ClientError::Setting { name, value, allowed: "from 0 to 1" });
+        if !(0.0..=1.0).contains(&settings.default_reward) {
+            let (name, value) = ("default_reward", settings.default_reward);
+            return Err(ClientError::Setting { name, value, allowed: "from 0 to 1" });
+        }
+        if let Some((share, comparison)) = self.hold_out {
+            if !(0.0..=0.5).contains(&share) {
+                let (name, value) = ("hold_out", share);
+                return Err(ClientError::Setting { name, value, allowed: "from 0 to 0.5" });
+            }
+            if share > 0.0 && self.state_file.is_none() {
+                return Err(ClientError::HoldOutWithoutState);
+            }
+            if comparison == self.task {
+                return Err(ClientError::NotComparison);
             }
         }
         let year = Duration::from_secs(366 * 24 * 3600);
@@ -312,61 +242,6 @@ impl Builder {
                 let value = value.as_secs_f64();
                 return Err(ClientError::Setting { name, value, allowed: "at most a year" });
             }
-        }
-        Ok(())
-    }
-
-    /// The task's notice from the shuffler; or, if nobody answers for it, the one that was kept,
-    /// and the error. Checked either way.
-    async fn notice(
-        &self,
-        shuffler: &ShufflerApi,
-        store: &Store,
-    ) -> Result<((TaskNotice, Option<Instant>), Option<ClientError>), ClientError> {
-        match shuffler.notice(&self.task).await.map_err(ClientError::from) {
-            Ok((signed, notice)) => {
-                store
-                    .update(|state| {
-                        state.notice = Some(signed);
-                        Ok(())
-                    })
-                    .await?;
-                Ok(((notice, Some(Instant::now())), None))
-            }
-            Err(error) if error.is_hearsay() => {
-                let kept = store.read().await.notice.ok_or_else(|| error.clone())?;
-                let notice = documents::notice(&kept, &self.task)?;
-                shuffler.adopt(&notice)?;
-                Ok(((notice, None), Some(error)))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the caller's limits, settings and features go with the task.
-    async fn agree(&self, task: &Task) -> Result<(), ClientError> {
-        // A long schedule takes a moment.
-        let mechanism = task.mechanism().clone();
-        let certificate = tokio::task::spawn_blocking(move || certify(&mechanism))
-            .await
-            .map_err(|_| ClientError::Runtime(std::io::ErrorKind::Interrupted))??;
-        // A limit that is no number allows nothing.
-        let within = |found: f64, limit: f64| found <= limit;
-        let (found, limit) = (certificate.epsilon_local(), self.limits.epsilon_local);
-        if !within(found, limit) {
-            return Err(ClientError::EpsilonLocal { found, limit });
-        }
-        if let Some(limit) = self.limits.epsilon_central {
-            let found = certificate.epsilon_central();
-            if !within(found, limit) {
-                return Err(ClientError::EpsilonCentral { found, limit });
-            }
-        }
-        if self.settings.plain && !task.config().policy().plain_reports() {
-            return Err(ClientError::SealedOnly);
-        }
-        if self.settings.features.as_ref().is_some_and(|map| !map.fits(task.mechanism())) {
-            return Err(ClientError::FeatureMap);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use incrowd_protocol::{Model, TaskId};
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::Instant};
 
 use crate::{
-    Action, Builder, ClientError, Decision, Phase, Problem, Status, chance,
+    Action, Builder, ClientError, Decision, Group, Phase, Problem, Status, chance,
     core::{Core, Progress, lock},
     reporter::Pending,
 };
@@ -26,6 +26,9 @@ const NO_SLOT: u32 = u32::MAX;
 /// bytes are sent until the shuffler's last word, also after restarts. A report is never made twice
 /// or for another round, and a participation never comes back.
 ///
+/// Where there are [hold-outs](Builder::hold_out), a device of a comparison group does the same for
+/// the comparison task instead, with its reward as the only thing it reports.
+///
 /// Dropping the last clone stops the background work: a decision that is not due yet is forgotten
 /// and spends nothing, a report that is not decided is sent at the next start with the same state
 /// file. [`Client::flush`] waits for both.
@@ -38,7 +41,11 @@ const NO_SLOT: u32 = u32::MAX;
 /// network. Such tasks are for simulations and the paper; deploy `closes = "time"`.
 #[derive(Clone)]
 pub struct Client {
+    /// The task whose model it ranks with.
     pub(crate) core: Arc<Core>,
+    pub(crate) group: Group,
+    /// The task that it reports to, which is another one in the groups of a comparison.
+    pub(crate) reports: Arc<Core>,
     pub(crate) decisions: mpsc::Sender<Pending>,
     pub(crate) runtime: Handle,
     /// Ended with the last clone.
@@ -136,7 +143,7 @@ impl Client {
             return Err(ClientError::NoActions);
         }
         let settings = &self.core.settings;
-        let held_out = chance::unit()? < settings.hold_out;
+        let held_out = self.group == Group::HeldOut;
         let mut problems = Vec::new();
         let model = lock(&self.core.live).model.clone();
         let model = model.filter(|model| !held_out && !model.is_blank());
@@ -151,7 +158,11 @@ impl Client {
         let deadline = Instant::now() + settings.reward_window;
         let reward = Arc::default();
         let due = deadline + jitter;
-        self.submit(Pending { slot, x: features.to_vec(), due, reward: Arc::clone(&reward) });
+        let (slot, x) = match self.group.slot() {
+            None => (slot, features.to_vec()),
+            Some(slot) => (slot.number(), vec![self.reports.task.mechanism().context_bound()]),
+        };
+        self.submit(Pending { slot, x, due, reward: Arc::clone(&reward) });
         Ok(Decision { action, held_out, problems, deadline, reward })
     }
 
@@ -184,7 +195,7 @@ impl Client {
 
     /// Makes a decision the one that is reported, if the next one is.
     fn submit(&self, pending: Pending) {
-        let taken = self.core.progress.send_if_modified(|progress| {
+        let taken = self.reports.progress.send_if_modified(|progress| {
             let open = progress.phase == Phase::Open;
             if open {
                 progress.phase = Phase::Busy;
@@ -207,7 +218,7 @@ impl Client {
     pub async fn flush(&self) {
         // The sender lives as long as the client does, so there is no error.
         let idle = |progress: &Progress| progress.phase != Phase::Busy && progress.uploads == 0;
-        let _ = self.core.progress.subscribe().wait_for(idle).await;
+        let _ = self.reports.progress.subscribe().wait_for(idle).await;
     }
 
     /// Stops the background work and sets the state file free. Dropping does the same, a moment
@@ -216,11 +227,14 @@ impl Client {
         let mut background = std::mem::take(&mut *lock(&self.background));
         background.shutdown().await;
         self.core.store.settle().await;
+        self.reports.store.settle().await;
     }
 
     /// How the client is doing.
     pub fn status(&self) -> Status {
-        self.core.status()
+        let of_reports = self.reports.status(self.group);
+        let Status { model_version, last_error, .. } = self.core.status(self.group);
+        Status { model_version, last_error: of_reports.last_error.or(last_error), ..of_reports }
     }
 }
 

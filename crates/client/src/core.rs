@@ -9,7 +9,7 @@ use incrowd_transport::{BanditApi, ShufflerApi, TransportError, retry};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    ClientError, Phase, Status,
+    ClientError, Group, Phase, Status,
     builder::Settings,
     clock::Correction,
     state::{State, Store},
@@ -117,7 +117,8 @@ impl Core {
         let _ = self.progress.subscribe().wait_for(|progress| progress.uploads == 0).await;
     }
 
-    pub(crate) fn status(&self) -> Status {
+    /// How it is doing, for a device of this group.
+    pub(crate) fn status(&self, group: Group) -> Status {
         let round = match self.open_round() {
             None => lock(&self.live).round,
             Some(OpenRound::Open(round)) => round,
@@ -126,6 +127,7 @@ impl Core {
         let Progress { phase, uploads } = *self.progress.borrow();
         let live = lock(&self.live);
         Status {
+            group,
             phase,
             uploads,
             model_version: live.model.as_ref().map(|model| model.version()),

@@ -58,7 +58,8 @@ impl Decision {
         self.action
     }
 
-    /// Whether the action is the incumbent's (any, if there is none), as part of the hold-out share.
+    /// Whether the device is [held out](crate::Group::HeldOut): the action is the incumbent's, or
+    /// any if there is none.
     pub fn held_out(&self) -> bool {
         self.held_out
     }

@@ -74,6 +74,13 @@ pub enum ClientError {
         /// The newest that was ever seen.
         newest: u32,
     },
+    /// Hold-outs without a state file: after a restart the device would draw another group, and
+    /// report to both tasks.
+    #[error("hold_out above 0 needs a state file")]
+    HoldOutWithoutState,
+    /// The task that hold-outs should report to is none that compares.
+    #[error("the task to compare with must be a comparison task: see `incrowd plan --comparison`")]
+    NotComparison,
     /// Plain reports were asked for, but the task takes sealed ones only.
     #[error("the task takes sealed reports only")]
     SealedOnly,

@@ -20,9 +20,11 @@ mod builder;
 mod chance;
 mod client;
 mod clock;
+mod connect;
 mod core;
 mod decision;
 mod error;
+mod group;
 mod models;
 mod reporter;
 mod state;
@@ -34,6 +36,7 @@ pub use builder::{Builder, Limits};
 pub use client::Client;
 pub use decision::{Decision, Problem};
 pub use error::ClientError;
+pub use group::Group;
 pub use incrowd_device::{
     Arm, FeatureMap, FeatureMapConfig, FieldProblem, Fields, InputProblem, Value,
 };

@@ -13,9 +13,9 @@ use incrowd_protocol::{Mechanism, Report, ReportId, SealingKey, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use crate::{ClientError, clock::Correction};
+use crate::{ClientError, Group, clock::Correction};
 
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// Everything that must outlive the process.
 ///
@@ -27,6 +27,8 @@ const FORMAT: u32 = 3;
 pub(crate) struct State {
     format: u32,
     task: TaskId,
+    /// What this device does about a comparison. It never changes.
+    pub(crate) group: Group,
     /// How often this device has answered.
     pub(crate) participation: Participation,
     /// The newest round that was seen, where batches close by count.
@@ -117,10 +119,11 @@ impl Upload {
 }
 
 impl State {
-    fn new(task: TaskId) -> Self {
+    fn new(task: TaskId, group: Group) -> Self {
         Self {
             format: FORMAT,
             task,
+            group,
             participation: Participation::default(),
             newest_round: 0,
             clock: Correction::default(),
@@ -138,15 +141,34 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The state in the file, or a new one where there is no file.
-    pub(crate) fn open(path: Option<&Path>, task: TaskId) -> Result<Self, ClientError> {
+    /// The state in the file, or a new one with this group where there is no file.
+    pub(crate) fn open(
+        path: Option<&Path>,
+        task: TaskId,
+        group: impl FnOnce() -> Result<Group, ClientError>,
+    ) -> Result<Self, ClientError> {
         let file = path.map(StateFile::lock).transpose()?;
         let kept = file.as_ref().map(StateFile::read).transpose()?.flatten();
-        let state = kept.unwrap_or_else(|| State::new(task));
-        if state.task != task {
-            return Err(ClientError::StateTask);
-        }
+        let state = match kept {
+            Some(state) if state.task != task => return Err(ClientError::StateTask),
+            Some(state) => state,
+            None => State::new(task, group()?),
+        };
         Ok(Self { file: file.map(Arc::new), state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Writes the state down, if it is new.
+    pub(crate) async fn keep(&self) -> Result<(), ClientError> {
+        let state = self.state.lock().await;
+        let new = self.file.as_ref().filter(|file| !file.path.exists());
+        new.map_or(Ok(()), |file| file.write(&state))
+    }
+
+    /// Removes the file, for a task that nothing can be reported to.
+    pub(crate) async fn discard(&self) -> Result<(), ClientError> {
+        let _state = self.state.lock().await;
+        let removed = self.file.as_ref().map_or(Ok(()), |file| fs::remove_file(&file.path));
+        removed.map_err(failed("removed"))
     }
 
     pub(crate) async fn read(&self) -> State {

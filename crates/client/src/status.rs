@@ -1,3 +1,5 @@
+use crate::Group;
+
 /// What a client is doing about reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,6 +23,9 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
+    /// What it does about a comparison, and so which task it reports to. `phase`, `uploads`,
+    /// `round` and `reports_sent` are about that task.
+    pub group: Group,
     /// What it is doing about reports.
     pub phase: Phase,
     /// Version of the model it ranks with.

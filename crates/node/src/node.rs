@@ -82,6 +82,19 @@ impl Files {
             KeyRole::Bandit => &self.bandit_keys,
         }
     }
+
+    /// The task of a file that the service of this data folder serves: one without keys is
+    /// completed with those in the folder, if both are there.
+    pub fn task(&self, path: &Path) -> Result<Task, ServiceError> {
+        let roles = [KeyRole::Shuffler, KeyRole::Bandit];
+        if !roles.iter().all(|role| self.keys(*role).exists()) {
+            return load_task(path, None);
+        }
+        let key =
+            |role| Ok::<_, ServiceError>(Keys::load(self.keys(role), role)?.verification_key());
+        let [shuffler, bandit] = roles.map(key);
+        load_task(path, Some(VerificationKeys { shuffler: shuffler?, bandit: bandit? }))
+    }
 }
 
 /// A running node.

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use incrowd_bandit::BanditError;
 use incrowd_privacy::PrivacyError;
 use incrowd_protocol::{ProtocolError, UnitError};
 use thiserror::Error;
@@ -209,6 +210,14 @@ pub enum PlanError {
         "growing batches cannot have a half-life: earlier, smaller batches would soon not count"
     )]
     GrowingForgets,
+    /// A comparison of something else than two mean rewards.
+    #[error(
+        "a comparison must have 1 feature, 2 slots and equal batches, and neither a half-life nor a preset"
+    )]
+    Comparison,
+    /// A rule of the bandit.
+    #[error(transparent)]
+    Bandit(#[from] BanditError),
     /// A quantity is outside of its range.
     #[error(transparent)]
     Unit(#[from] UnitError),

@@ -16,6 +16,7 @@
 mod advice;
 mod alternatives;
 mod budget;
+mod comparison;
 mod error;
 mod law;
 pub mod paper;

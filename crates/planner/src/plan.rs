@@ -5,7 +5,7 @@ use crate::{
     Advice, Alternative, LocalLimit, PaperStatement, PlanError, PlanRequest, Prediction, Request,
     TimedStage, Timetable, WEAK, advice, alternatives,
     budget::{Budget, mu_of},
-    predicted_regret, preset,
+    comparison, predicted_regret, preset,
     search::{self, Draft, DraftStage},
 };
 
@@ -45,6 +45,10 @@ pub struct Plan {
     pub lost_share: Option<f64>,
     /// What it will lose.
     pub prediction: Prediction,
+    /// Of a comparison: half of the length that the 95 % interval of the difference has at the end,
+    /// if mean rewards are near one half and half of the people are in each group. Nothing is lost
+    /// or learned then.
+    pub half_width: Option<f64>,
     /// What would help most, the best first; empty for a plan that learns well.
     pub advice: Vec<Advice>,
     /// The price of each choice.
@@ -68,7 +72,7 @@ impl Plan {
 
     /// What to say about a plan that hardly learns.
     pub fn warning(&self) -> Option<String> {
-        if self.prediction.share() <= WEAK {
+        if self.half_width.is_some() || self.prediction.share() <= WEAK {
             return None;
         }
         let share = 100.0 * self.prediction.share();
@@ -102,8 +106,13 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
     let (mechanism, certificate) = certified(request, draft.stages.clone())?;
     let task = search::task_with(mechanism, search::learner(draft.discount)?)?;
     let mut plan = describe(request, task, certificate)?;
-    plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
-    plan.advice = advice::advice(request, &plan.prediction)?;
+    if request.config().comparison {
+        plan.task = comparison::named(plan.task)?;
+        plan.half_width = Some(comparison::half_width(&plan.task, request.config().users_per_day)?);
+    } else {
+        plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
+        plan.advice = advice::advice(request, &plan.prediction)?;
+    }
     plan.notes = notes(&plan, &draft);
     plan.notes.extend(search::why(request, &budget, &draft)?);
     Ok(plan)
@@ -138,6 +147,7 @@ pub fn describe(
         task,
         certificate,
         report_bytes,
+        half_width: None,
         fill_days: users.map(|users| (smallest / users, largest / users)),
         timetable,
         alternatives: Vec::new(),
@@ -254,6 +264,9 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
             "the bandit forgets: a release counts for {} of itself when the next one comes",
             draft.discount
         ));
+    }
+    if plan.half_width.is_some() && plan.task.mechanism().schedule().last_round() == 1 {
+        notes.push("there is one round, so nothing is known before its end: --latency-days 7 releases every week, for a little more noise".into());
     }
     if draft.is_growing() {
         notes.push("growing batches assume that contexts at the end are like contexts at the beginning: the last batches are large and learn nothing while they fill".into());

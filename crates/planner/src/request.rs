@@ -2,7 +2,8 @@ use std::{fmt, str::FromStr};
 
 use incrowd_privacy::central::Presence;
 use incrowd_protocol::{
-    BatchSize, Bits, Blocks, Delta, Dimension, HonestFraction, Layout, Participations,
+    BatchSize, Bits, Blocks, ComparisonSlot, Delta, Dimension, HonestFraction, Layout,
+    Participations,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -196,6 +197,9 @@ pub struct PlanRequest {
     /// How far mean rewards are from their middle at most, above 0 and at most 0.5; without it 0.5.
     /// For the prediction only.
     pub gap: Option<f64>,
+    /// Plan a comparison of two mean rewards instead of something that learns: 1 feature, 2 slots
+    /// and equal batches, such that the interval of the difference is shortest at the end.
+    pub comparison: bool,
 }
 
 impl PlanRequest {
@@ -228,6 +232,18 @@ impl PlanRequest {
             half_life: None,
             actions: None,
             gap: None,
+            comparison: false,
+        }
+    }
+
+    /// A request for a comparison of two mean rewards, with every default.
+    pub fn comparison(horizon: u64) -> Self {
+        let slots = ComparisonSlot::ALL.len() as u32;
+        Self {
+            layout: Layout::PerAction { slots },
+            shape: Shape::Fixed,
+            comparison: true,
+            ..Self::new(1, horizon)
         }
     }
 
@@ -258,6 +274,12 @@ impl PlanRequest {
         }
         if self.half_life.is_some() && self.shape == Shape::Growing {
             return Err(PlanError::GrowingForgets);
+        }
+        let usual = Self::comparison(0);
+        let same = (self.dimension, self.layout, self.shape, self.half_life, self.preset)
+            == (usual.dimension, usual.layout, usual.shape, None, None);
+        if self.comparison && !same {
+            return Err(PlanError::Comparison);
         }
         if let LocalLimit::AtMost(epsilon) = self.local_epsilon {
             positive("local epsilon", Some(epsilon))?;

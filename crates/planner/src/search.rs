@@ -9,6 +9,7 @@ use libm::{ceil, pow};
 use crate::{
     BatchLimit, PlanError, PlanRequest, Request, SMALLEST_BATCH, Shape,
     budget::{Budget, SMALLEST_KEEP},
+    comparison,
     law::{DraftLaw, DraftWords},
     rank::rank,
     sizes::{self, Sizes},
@@ -174,8 +175,13 @@ fn is_almost(before: Batches, batches: Batches) -> bool {
 }
 
 fn priced(request: &Request, stages: Vec<DraftStage>, discount: f64) -> Result<Draft, PlanError> {
-    let PlanRequest { users_per_day, half_life, .. } = *request.config();
-    let rank = rank(&task(request, &stages, discount)?, users_per_day, half_life)?;
+    let PlanRequest { users_per_day, half_life, comparison, .. } = *request.config();
+    let task = task(request, &stages, discount)?;
+    let rank = if comparison {
+        comparison::half_width(&task, users_per_day)?
+    } else {
+        rank(&task, users_per_day, half_life)?
+    };
     Ok(Draft { stages, discount, rank })
 }
 
@@ -301,7 +307,8 @@ pub fn task(
     stages: &[DraftStage],
     discount: f64,
 ) -> Result<TaskConfig, PlanError> {
-    task_with(mechanism(request, stages)?, learner(discount)?)
+    let task = task_with(mechanism(request, stages)?, learner(discount)?)?;
+    if request.config().comparison { comparison::named(task) } else { Ok(task) }
 }
 
 /// The usual learner; one that forgets publishes after every batch.

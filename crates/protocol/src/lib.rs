@@ -11,6 +11,7 @@
 
 mod bulk;
 mod closes;
+mod comparison;
 mod error;
 mod fraction;
 mod hex32;
@@ -36,6 +37,7 @@ pub mod words;
 
 pub use bulk::{BULK_LIMIT, BulkAnswer, RefusedReport, push_report, split_reports};
 pub use closes::{Closes, OpenRound, Window};
+pub use comparison::ComparisonSlot;
 pub use error::ProtocolError;
 pub use fraction::{FlipProbability, OutsideProbability};
 pub use hex_lower::parse_hex;

@@ -2,4 +2,5 @@
 
 mod bandit;
 mod layouts;
+mod uplift;
 mod vectors;

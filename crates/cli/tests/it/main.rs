@@ -8,3 +8,4 @@ mod fit;
 mod plan;
 mod services;
 mod support;
+mod uplift;

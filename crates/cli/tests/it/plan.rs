@@ -155,6 +155,52 @@ Notes
 }
 
 #[test]
+fn a_whole_text_of_a_comparison() {
+    let path = scratch("comparison.toml");
+    let arguments = "--comparison --users-per-day 2000 --days 30 --latency-days 7 \
+                     --central-epsilon 1 --opens 2027-01-15T08:00:00Z";
+    let output = incrowd(&format!("plan {arguments} --task-file {}", path.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let whole = text(&output.stdout);
+    let (plan, certificate) = whole.split_once("\nCertificate for mechanism ").unwrap();
+    assert_eq!(
+        plan,
+        "\
+Plan for 60000 people in 30 d, two groups
+Round 1 opens Friday 15 January 2027, 08:00:00 UTC
+
+  rounds        window  expected  capacity  local epsilon  central epsilon  a report has
+       5           6 d     12000     24819         8.0000           0.3609  1 of 256 words, outside 0.078802
+
+bytes in a report               46
+pads                         51.6%  (room for 2 times the mean rate)
+surplus, lost                1e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
+under way, lost              0.00%  (at most, when their round closes)
+decision to model       at most 6 d 1 h
+what it can tell        at the end, with 95 % confidence: mean rewards that differ by 0.0208 or more (near one half, half of the people in each group)
+
+Notes
+  - the local epsilon was capped at the default of 8; --local-epsilon sets another cap, 'unlimited' lifts it
+  - 52% of a batch are pads, and each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster
+  - a report is one word of a random codebook: with a local epsilon of at most 8, randomized bits would have 3.8 times the variance
+"
+    );
+    assert!(certificate.contains("all of them together are (0.3609, 1e-6)-differentially private"));
+    let task: TaskConfig = toml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    assert!(task.is_comparison());
+    let value = json(arguments);
+    assert!((number(&value, "comparison_half_width") - 0.0208).abs() < 5e-5);
+    for field in ["predicted_regret", "random_regret", "learning"] {
+        assert!(value[field].is_null(), "{field}");
+    }
+    for other in ["--dimension 1", "--slots 2", "--half-life 5", "--batches growing", "--gap 0.1"] {
+        let output = incrowd(&format!("plan --comparison --horizon 9000 {other}"));
+        assert_eq!(output.status.code(), Some(2), "{other}");
+        assert!(text(&output.stderr).contains("cannot be used with"), "{other}");
+    }
+}
+
+#[test]
 fn a_plan_by_time_has_the_same_numbers_in_json_and_file() {
     let path = scratch("timed.toml");
     let value = json(&format!(

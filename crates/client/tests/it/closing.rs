@@ -448,11 +448,15 @@ async fn a_state_file_of_another_format_is_refused_and_left_alone() {
     let server = Server::start(hourly(1)).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
-    let old = r#"{"format":2,"task":"00","participation":{"last_round":1,"reports":1}}"#;
-    fs::write(&path, old).unwrap();
-    let refused = device(&server, folder.path()).connect().await.map(drop);
-    assert_eq!(refused, Err(ClientError::StateVersion { found: 2, needed: 3 }));
-    assert_eq!(fs::read_to_string(&path).unwrap(), old);
+    // Format 3 had no group.
+    for found in [2, 3, 5] {
+        let other = r#","task":"00","participation":{"last_round":1,"reports":1}}"#;
+        let other = format!(r#"{{"format":{found}{other}"#);
+        fs::write(&path, &other).unwrap();
+        let refused = device(&server, folder.path()).connect().await.map(drop);
+        assert_eq!(refused, Err(ClientError::StateVersion { found, needed: 4 }));
+        assert_eq!(fs::read_to_string(&path).unwrap(), other);
+    }
     // Without a state file a portal's answer is what it is.
     server.world().notice = Some((200, "<html>".into(), None));
     let refused = server.client().connect().await.map(drop);

@@ -2,6 +2,7 @@
 
 mod closing;
 mod common;
+mod comparison;
 mod ranking;
 mod relay;
 mod reports;

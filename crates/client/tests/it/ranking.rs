@@ -69,33 +69,6 @@ async fn before_the_first_model_the_default_action_or_any() {
     assert!(actions.contains(&0) && actions.contains(&1));
 }
 
-/// n = 20,000 decisions with a share of 0.2. Hoeffding: a share is off by more than 0.025 with
-/// probability at most 2 exp(-2 n 0.025^2) < 3e-11; among the held out (at least 3,500) a uniform
-/// choice of 2 is off by more than 0.06 with probability below 3e-11. It must catch a share of 0.15
-/// or 0.25.
-#[tokio::test]
-async fn the_hold_out_share_is_as_configured_and_uniform() {
-    let server = Server::start(Shape::default()).await;
-    let client = server.client().hold_out(0.2).connect().await.unwrap();
-    let parts = server.world().parts(1, [1.0, 0.0]);
-    server.world().publish_parts(&parts);
-    client.refresh().await.unwrap();
-    let (n, mut held, mut second) = (20_000, 0, 0);
-    for _ in 0..n {
-        let decision = client.rank_features(&ACTIONS).unwrap();
-        if decision.held_out() {
-            held += 1;
-            second += decision.action();
-        } else {
-            assert_eq!(decision.action(), 0);
-        }
-    }
-    assert!((f64::from(held) / f64::from(n) - 0.2).abs() < 0.025, "{held}");
-    assert!((second as f64 / f64::from(held) - 0.5).abs() < 0.06, "{second} of {held}");
-    let none = server.client().connect().await.unwrap();
-    assert!((0..1000).all(|_| !none.rank_features(&ACTIONS).unwrap().held_out()));
-}
-
 fn map(values: &str) -> FeatureMap {
     let text = format!(
         r#"{{"context_bound": 1.0, "context": [], "action": [{{"name": "topic", "kind": "category", "values": {values}}}]}}"#

@@ -235,9 +235,11 @@ async fn plain_http_to_other_machines_is_refused() {
 #[tokio::test]
 async fn settings_out_of_range_are_refused() {
     let server = Server::start(Shape::default()).await;
+    let id = Server::start(Shape::default()).await.world().task.id();
     for builder in [
-        server.client().hold_out(1.5),
-        server.client().hold_out(f64::NAN),
+        server.client().hold_out(0.6, id),
+        server.client().hold_out(-0.1, id),
+        server.client().hold_out(f64::NAN, id),
         server.client().default_reward(-0.1),
         server.client().jitter(Duration::MAX),
     ] {

@@ -10,6 +10,7 @@ mod paths;
 mod presence;
 mod public_data;
 mod sums;
+mod uplift;
 mod visits;
 mod words;
 

@@ -22,8 +22,8 @@ use axum::{
 use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
-    Closes, FlipProbability, KeyState, Law, Layout, Learner, MechanismConfig, MediaType,
-    ModelParts, OpenRound, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice,
+    Closes, ComparisonSlot, FlipProbability, KeyState, Law, Layout, Learner, MechanismConfig,
+    MediaType, ModelParts, OpenRound, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice,
     SIGNATURE_HEADER, SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys, paths,
 };
 use incrowd_shuffler::{Batch, Outcome};
@@ -45,6 +45,8 @@ pub struct Shape {
     pub bare: bool,
     /// Actions a, b, c, ... with weights of their own; 0 for one set of weights.
     pub slots: u32,
+    /// A comparison task.
+    pub comparison: bool,
 }
 
 impl Default for Shape {
@@ -59,6 +61,7 @@ impl Default for Shape {
             begin: 0,
             bare: false,
             slots: 0,
+            comparison: false,
         }
     }
 }
@@ -134,8 +137,8 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
         Law::bits(1, FlipProbability::new(3, 4).unwrap())
     };
     let mechanism = MechanismConfig {
-        dimension: 2,
-        context_bound: 1.0,
+        dimension: if shape.comparison { 1 } else { 2 },
+        context_bound: if shape.comparison { 0.5 } else { 1.0 },
         schedule: vec![Stage {
             rounds: shape.rounds,
             size: shape.size,
@@ -143,6 +146,7 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
             law,
         }],
         layout: match shape.slots {
+            _ if shape.comparison => Layout::PerAction { slots: 2 },
             0 => Layout::Shared,
             slots => Layout::PerAction { slots },
         },
@@ -162,7 +166,11 @@ pub fn task(shape: Shape, shuffler: &SigningKey, bandit: &SigningKey) -> Task {
         bandit: bandit.verification_key(),
     };
     let names = ["a", "b", "c"].map(String::from);
-    let names = names.into_iter().take(shape.slots as usize).collect();
+    let names = if shape.comparison {
+        ComparisonSlot::actions()
+    } else {
+        names.into_iter().take(shape.slots as usize).collect()
+    };
     Task::new(config.unwrap().with_actions(names).unwrap(), keys)
 }
 
@@ -386,10 +394,11 @@ async fn model(state: Shared, Query(query): Query<HashMap<String, u64>>) -> Resp
 
 async fn upload(
     state: Shared,
-    Path((_, id)): Path<(String, String)>,
+    Path(parameters): Path<HashMap<String, String>>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let id = parameters["id"].clone();
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let kind = text("content-type").unwrap_or_default();
     let at = Instant::now();
@@ -413,14 +422,19 @@ async fn upload(
 impl Server {
     pub async fn start(shape: Shape) -> Self {
         let world = Arc::new(Mutex::new(World::new(shape)));
-        let app = Router::new()
-            .route(paths::NOTICE, get(config))
-            .route(paths::ROUND, get(round))
-            .route(paths::MODEL, get(model))
-            .route(paths::REPORT, put(upload))
-            .with_state(Arc::clone(&world));
-        let url = serve(app).await;
+        let url = serve(app(&world, "{task}")).await;
         Self { url, world, skew: Arc::default() }
+    }
+
+    /// One service with two tasks.
+    pub async fn start_both(shapes: [Shape; 2]) -> [Self; 2] {
+        let worlds = shapes.map(|shape| Arc::new(Mutex::new(World::new(shape))));
+        let apps = worlds.iter().map(|world| {
+            let id = world.lock().unwrap().task.id();
+            app(world, &id.to_string())
+        });
+        let url = serve(apps.fold(Router::new(), Router::merge)).await;
+        worlds.map(|world| Self { url: url.clone(), world, skew: Arc::default() })
     }
 
     pub fn world(&self) -> MutexGuard<'_, World> {
@@ -441,6 +455,17 @@ impl Server {
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.world().arrivals.clone()
     }
+}
+
+/// The paths of a task, or of any.
+fn app(world: &Arc<Mutex<World>>, task: &str) -> Router {
+    let path = |template: &str| template.replace("{task}", task);
+    Router::new()
+        .route(&path(paths::NOTICE), get(config))
+        .route(&path(paths::ROUND), get(round))
+        .route(&path(paths::MODEL), get(model))
+        .route(&path(paths::REPORT), put(upload))
+        .with_state(Arc::clone(world))
 }
 
 pub async fn serve(app: Router) -> String {
