@@ -23,6 +23,6 @@ mod survey;
 
 pub use error::PublicDataError;
 pub use examples::{DataKind, Examples};
-pub use fit::{Fit, FitConfig, first_model, fit};
+pub use fit::{Fit, FitConfig, first_model, fit, frozen_model};
 pub use held_out::{HeldOut, MeanReward};
 pub use survey::{FieldSurvey, Survey, survey};

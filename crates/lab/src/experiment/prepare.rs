@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use incrowd_bandit::Bandit;
 use incrowd_planner::{
     LocalLimit, PaperStatement, PlanError, PlanRequest, SMALLEST_BATCH, Shape, paper::Randomizer,
     plan, sizes,
@@ -10,7 +9,7 @@ use incrowd_planner::{
 use incrowd_privacy::certify;
 use incrowd_protocol::{
     Bits, Blocks, Closes, Confidence, Dimension, FlipProbability, Law, Layout, Learner,
-    LearnerConfig, MechanismConfig, Model, PolicyConfig, Prior, ProtocolError, Selection, Stage,
+    LearnerConfig, MechanismConfig, PolicyConfig, Prior, ProtocolError, Selection, Stage,
     TaskConfig, UpdateRule,
 };
 use serde::{Deserialize, Serialize};
@@ -23,6 +22,7 @@ use super::{
 use incrowd_sim::{
     Algorithm, Arrivals, Frozen, Guarantee, LinUcb, Oracle, Path, Random, Sblb, Trusted,
     baseline::{Baseline, BaselineError},
+    public_data::frozen_model,
 };
 
 /// An algorithm in a setting, planned and certified once for all its runs.
@@ -137,7 +137,9 @@ impl Prepared {
             }
             Kind::Frozen => {
                 let model = match prior {
-                    Some(prior) => frozen(self.dimension, self.layout, prior)?,
+                    Some(prior) => {
+                        frozen_model(self.dimension, 1.0, self.layout, Vec::new(), prior)?
+                    }
                     None => None,
                 };
                 let frozen = Frozen::new(blocks, model, selection, seed);
@@ -147,24 +149,6 @@ impl Prepared {
             Kind::Oracle => Box::new(Oracle),
         })
     }
-}
-
-/// The model of public rows alone: as a task has it before its first release, without exploration.
-fn frozen(dimension: u32, layout: Layout, prior: Prior) -> Result<Option<Model>, ProtocolError> {
-    let law = Law::bits(1, FlipProbability::new(1, 2)?);
-    let mechanism = MechanismConfig {
-        dimension,
-        context_bound: 1.0,
-        schedule: vec![Stage { rounds: 1, size: 1, window: None, law }],
-        layout,
-        closes: Closes::Count { grace: 0 },
-        central_delta: 0.5,
-        participations: 1,
-        honest_fraction: 1.0,
-    };
-    let learner = with_exploration(LearnerConfig::default(), Some(0.0)).check()?;
-    let task = TaskConfig::new(mechanism.check()?, learner, PolicyConfig::default().check()?)?;
-    Ok(Bandit::new(Arc::new(task.with_prior(prior)?)).start())
 }
 
 fn with_exploration(learner: LearnerConfig, exploration: Option<f64>) -> LearnerConfig {

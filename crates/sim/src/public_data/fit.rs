@@ -3,8 +3,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use incrowd_bandit::Bandit;
 use incrowd_device::FeatureMap;
 use incrowd_protocol::{
-    Blocks, Closes, Dimension, FlipProbability, Law, Learner, MechanismConfig, Model, Policy,
-    Prior, PriorConfig, ProtocolError, Stage, TaskConfig,
+    Blocks, Closes, Confidence, Dimension, FlipProbability, Law, Layout, LearnerConfig,
+    MechanismConfig, Model, Policy, Prior, PriorConfig, ProtocolError, Stage, TaskConfig,
 };
 use rand_chacha::{
     ChaCha8Rng,
@@ -166,21 +166,37 @@ fn blocks(map: &FeatureMap) -> Result<Blocks, PublicDataError> {
     Ok(Blocks::new(dimension, map.layout())?)
 }
 
-/// The model that the bandit of a task with this prior serves before the first report, up to its
-/// widths, which depend on what the schedule can still learn.
+/// The model of a prior alone, as the bandit of a task with this map serves it before the first
+/// report, without exploration: widths depend on what a schedule can still learn.
 pub fn first_model(map: &FeatureMap, prior: Prior) -> Result<Model, PublicDataError> {
+    let (dimension, actions) = (map.dimension() as u32, map.config().actions.clone());
+    frozen_model(dimension, map.context_bound(), map.layout(), actions, prior)?
+        .ok_or(PublicDataError::NoModel)
+}
+
+/// The same for any layout; none if it is not positive definite in floats.
+pub fn frozen_model(
+    dimension: u32,
+    context_bound: f64,
+    layout: Layout,
+    actions: Vec<String>,
+    prior: Prior,
+) -> Result<Option<Model>, ProtocolError> {
+    // Nothing of the mechanism but its shape is in the model.
     let law = Law::bits(1, FlipProbability::new(1, 2)?);
     let mechanism = MechanismConfig {
-        dimension: map.dimension() as u32,
-        context_bound: map.context_bound(),
-        layout: map.layout(),
+        dimension,
+        context_bound,
+        layout,
         schedule: vec![Stage { rounds: 1, size: 1, window: None, law }],
         closes: Closes::Count { grace: 0 },
         central_delta: 1e-6,
         participations: 1,
         honest_fraction: 1.0,
     };
-    let task = TaskConfig::new(mechanism.check()?, Learner::default(), Policy::default())?;
-    let task = task.with_actions(map.config().actions.clone())?.with_prior(prior)?;
-    Bandit::new(Arc::new(task)).start().ok_or(PublicDataError::NoModel)
+    let confidence = Confidence::Calibrated { exploration: 0.0 };
+    let learner = LearnerConfig { confidence, ..LearnerConfig::default() }.check()?;
+    let task = TaskConfig::new(mechanism.check()?, learner, Policy::default())?;
+    let task = task.with_actions(actions)?.with_prior(prior)?;
+    Ok(Bandit::new(Arc::new(task)).start())
 }
