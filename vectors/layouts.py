@@ -515,7 +515,9 @@ class Learned:
             variance = g**2 * variance + s["size"] * (made["moment_variance"] + (self.L * S)**2 * made["gram_variance"])
             gram = one * reports
             precisions.append(one * n + gram**2 / (gram + self.L**2 * variance / sigma**2))
-        return mp.sqrt(max(mpf(0), 1 - precisions[self.j] / precisions[-1]))
+        # What is forgotten can be learned again.
+        now = precisions[0 if g < 1 else self.j]
+        return mp.sqrt(max(mpf(0), 1 - now / precisions[-1]))
 
     def estimate(self, features, noise, since):
         learn, L = self.learn, self.L

@@ -297,8 +297,9 @@ impl Bandit {
                 noise: moment * moment * noise.moment.variance + gram * gram * noise.gram.variance,
             }
         };
-        let last = mechanism.schedule().last_round();
-        prior.learnable(&told(self.statistics.round), &told(last))
+        // What is forgotten can be learned again.
+        let now = if learner.discount < 1.0 { 0 } else { self.statistics.round };
+        prior.learnable(&told(now), &told(mechanism.schedule().last_round()))
     }
 
     /// Mean rewards of both groups of a comparison task after the releases so far, and how far
