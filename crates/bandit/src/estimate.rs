@@ -67,18 +67,14 @@ impl BlockSums {
     pub fn with_ridge(&self, sizes: &Sizes) -> (Vec<f64>, Ridge) {
         let d = self.moment.len();
         let ridge = sizes.ridge(algebra::smallest_eigenvalue(&self.gram, d));
-        (plus_diagonal(&self.gram, d, |_| ridge.total), ridge)
+        (plus_ridge(&self.gram, d, ridge.total), ridge)
     }
 }
 
-/// A symmetric matrix with something added to its diagonal.
-pub(crate) fn plus_diagonal(
-    matrix: &[f64],
-    dimension: usize,
-    entry: impl Fn(usize) -> f64,
-) -> Vec<f64> {
+/// A symmetric matrix with a ridge on its diagonal.
+pub(crate) fn plus_ridge(matrix: &[f64], dimension: usize, ridge: f64) -> Vec<f64> {
     let mut sum = matrix.to_vec();
-    (0..dimension).for_each(|i| sum[triangle(i + 1) - 1] += entry(i));
+    (0..dimension).for_each(|i| sum[triangle(i + 1) - 1] += ridge);
     sum
 }
 

@@ -6,7 +6,7 @@ use libm::sqrt;
 use crate::{
     Ellipsoid, Estimate, Statistics, algebra,
     confidence::{Frame, Sizes},
-    estimate::{BlockSums, Factor, plus_diagonal},
+    estimate::{BlockSums, Factor, plus_ridge},
     statistics::{forget_slot, in_natural_units},
 };
 
@@ -30,8 +30,8 @@ pub(crate) struct Told {
 }
 
 impl PriorSums {
-    /// A slot that the prior says nothing about, or whose action is not the one it had at the start,
-    /// has what one person of the prior says about whichever action.
+    /// A slot that the prior says nothing about, or whose action is not the one that it had at the
+    /// start, has what one person of the prior says about whichever action.
     pub fn new(mechanism: &Mechanism, prior: &Prior, statistics: &Statistics) -> Self {
         let (blocks, people) = (mechanism.blocks(), prior.people());
         let values = prior.values().iter().map(|value| people * value);
@@ -65,8 +65,8 @@ impl PriorSums {
         slot.is_none_or(|slot| self.taken[slot])
     }
 
-    /// The share of what is not known now that is known when the task ends, as a standard deviation:
-    /// optimism is worth no more than what can still be learned by it.
+    /// The share of what is not known now that is known when the task ends, as a standard
+    /// deviation: optimism is worth no more than what can still be learned by it.
     pub fn learnable(&self, now: &Told, end: &Told) -> f64 {
         let precision = |told: &Told| {
             let gram = self.one * told.reports;
@@ -110,7 +110,8 @@ pub(crate) struct Belief {
 
 /// What the sums of a block say beside a belief.
 pub(crate) struct Found {
-    belief: Belief,
+    /// theta_0.
+    theta: Vec<f64>,
     /// V = V_0 + G + lambda I; the width is that of noise and rewards.
     ellipsoid: Ellipsoid,
     width_factor: Vec<f64>,
@@ -127,7 +128,7 @@ impl Belief {
         let d = prior.moment.len();
         // Not even a prior that no people can have is without a precision.
         let ridge = one - algebra::smallest_eigenvalue(&prior.gram, d).min(0.0);
-        let precision = plus_diagonal(&prior.gram, d, |_| ridge);
+        let precision = plus_ridge(&prior.gram, d, ridge);
         let factor = Factor::of(&precision, d)?;
         let theta = algebra::solve(&factor.inverse, &prior.moment);
         Some(Self { theta, precision, log_det: factor.log_det })
@@ -166,7 +167,7 @@ impl Belief {
         let ellipsoid = sizes.ellipsoid(ridge, factor.log_det, smallest, width);
         let length = algebra::dot(&step, &algebra::multiply(&self.precision, &step));
         let width_factor = factor.inverse;
-        Some(Found { belief: self, ellipsoid, width_factor, step, length, chance })
+        Some(Found { theta: self.theta, ellipsoid, width_factor, step, length, chance })
     }
 }
 
@@ -186,7 +187,7 @@ impl Found {
     /// The estimate, so much of the step along; `learnable` is [`PriorSums::learnable`].
     pub fn believed(self, share: f64, learnable: f64) -> Estimate {
         let along = |(theta, step): (&f64, f64)| theta + share * step;
-        let theta = self.belief.theta.iter().zip(self.step).map(along).collect();
+        let theta = self.theta.iter().zip(self.step).map(along).collect();
         let confidence_width = learnable * self.ellipsoid.confidence_width;
         let ellipsoid = Ellipsoid { confidence_width, ..self.ellipsoid };
         Estimate { theta, width_factor: self.width_factor, ellipsoid }

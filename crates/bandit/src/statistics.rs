@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     algebra,
     codebook::WordMoments,
-    estimate::{Factor, plus_diagonal},
+    estimate::{Factor, plus_ridge},
 };
 
 /// What the bandit remembers: debiased sums in natural units, and how far it has come. It can be
@@ -171,9 +171,11 @@ impl Statistics {
     /// slot's own matrix is that of one person or more.
     pub(crate) fn clear(&mut self, mechanism: &Mechanism, slot: usize, ridge: Option<f64>) {
         let (blocks, bound) = (mechanism.blocks(), mechanism.context_bound());
-        let gram = &self.sums[blocks.slot_start(slot) + blocks.own()..][..triangle(blocks.own())];
-        let smallest = algebra::smallest_eigenvalue(gram, blocks.own());
-        let ridge = ridge.map(|ridge| ridge.max(bound * bound - smallest));
+        let ridge = ridge.map(|ridge| {
+            let (q, start) = (blocks.own(), blocks.slot_start(slot));
+            let gram = &self.sums[start + q..][..triangle(q)];
+            ridge.max(bound * bound - algebra::smallest_eigenvalue(gram, q))
+        });
         forget_slot(blocks, &mut self.sums, slot, ridge);
     }
 }
@@ -191,7 +193,7 @@ pub(crate) fn forget_slot(blocks: Blocks, sums: &mut [f64], slot: usize, ridge: 
     if let Some(ridge) = ridge.filter(|_| s > 0) {
         let (moment, rest) = own.split_at(q);
         let (gram, cross) = rest.split_at(triangle(q));
-        if let Some(factor) = Factor::of(&plus_diagonal(gram, q, |_| ridge), q) {
+        if let Some(factor) = Factor::of(&plus_ridge(gram, q, ridge), q) {
             let explained: Vec<Vec<f64>> =
                 cross.chunks_exact(q).map(|row| algebra::solve(&factor.inverse, row)).collect();
             let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();

@@ -80,7 +80,8 @@ fn a_prior_is_where_learning_starts_and_is_given_up_where_it_is_wrong() {
 }
 
 /// Where the noise has more to say than people, the prior is kept. Before noise was weighed against
-/// it, the first was 1.12 of the frozen prior's regret and the second 1.18; now both are within 1 %.
+/// it, the first was 1.12 of the frozen prior's regret and the second 1.18; now both are within a
+/// hundredth.
 #[test]
 fn noise_does_not_spoil_a_good_prior() {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/data");
