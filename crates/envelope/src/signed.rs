@@ -16,6 +16,8 @@ pub enum Document {
     Round,
     /// The shuffler's release of a batch.
     Release,
+    /// The shuffler's word that a closed task has no more releases.
+    Ending,
     /// The bandit's model.
     Model,
 }
@@ -26,6 +28,7 @@ impl Document {
             Self::Notice => b"incrowd/notice/v1\0",
             Self::Round => b"incrowd/round/v1\0",
             Self::Release => b"incrowd/release/v1\0",
+            Self::Ending => b"incrowd/ending/v1\0",
             Self::Model => b"incrowd/model/v1\0",
         }
     }

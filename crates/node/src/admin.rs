@@ -13,11 +13,12 @@ use incrowd_protocol::{TaskId, paths};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    HttpLimits, Metrics,
+    Metrics,
     bandit::BanditServer,
-    http::{Guard, PathOf, task_id, with_middleware},
+    http::{Guard, PathOf, task_id},
+    openapi,
     problem::{Kind, Problem},
-    role,
+    readiness::Readiness,
     shuffler::Shuffler,
     tokens::{Role, Tokens},
 };
@@ -26,7 +27,7 @@ use crate::{
 struct Admin {
     shuffler: Option<Arc<Shuffler>>,
     bandit: Option<Arc<BanditServer>>,
-    roles: Vec<Arc<dyn role::Role>>,
+    readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
 }
 
@@ -56,22 +57,21 @@ pub struct TaskStatus {
 pub(crate) fn router(
     shuffler: Option<Arc<Shuffler>>,
     bandit: Option<Arc<BanditServer>>,
-    roles: Vec<Arc<dyn role::Role>>,
+    readiness: Arc<Readiness>,
     tokens: &Arc<Tokens>,
-    limits: HttpLimits,
     metrics: Arc<Metrics>,
 ) -> Router {
-    let state = Admin { shuffler, bandit, roles, metrics: metrics.clone() };
+    let state = Admin { shuffler, bandit, readiness, metrics };
     let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
     let closed = Router::new()
         .route("/metrics", get(metrics_text))
         .route(paths::TASKS, get(tasks))
         .route(paths::CLOSE, post(close));
-    let router = Guard::everyone(tokens)
+    Guard::everyone(tokens)
         .protect(open)
         .merge(Guard::only(Role::Admin, tokens).protect(closed))
-        .with_state(state);
-    with_middleware(router, limits, metrics)
+        .with_state(state)
+        .merge(openapi::router(&["admin"], tokens))
 }
 
 /// The process answers.
@@ -81,12 +81,10 @@ async fn healthz() -> &'static str {
 
 /// A report would be stored, a release absorbed.
 async fn readyz(State(admin): State<Admin>) -> Response {
-    for role in &admin.roles {
-        if let Err(detail) = role.ready().await {
-            return Problem::new(Kind::Unavailable, detail).into_response();
-        }
+    match admin.readiness.check().await {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => Problem::new(Kind::Unavailable, reason).into_response(),
     }
-    "ready\n".into_response()
 }
 
 async fn metrics_text(State(admin): State<Admin>) -> Response {

@@ -100,12 +100,29 @@ pub struct HttpLimits {
     pub header_seconds: u64,
     /// Seconds for the body of a request, 1 to 600.
     pub body_seconds: u64,
-    /// Requests at the same time, at least 1; more are told to come again.
+    /// Seconds that a connection may take none of an answer, 1 to 600; then it is closed.
+    pub write_seconds: u64,
+    /// Bytes of the headers of a request, 8 KiB to 1 MiB.
+    pub header_bytes: usize,
+    /// Open connections of a listener, at least 1; more are closed at once. The operator's
+    /// listener has its own.
+    pub connections: usize,
+    /// Open connections from one network address (IPv6: a network of 64 bits); 0 is no limit.
+    /// Behind a proxy all come from one.
+    pub connections_per_peer: usize,
+    /// Uploads at the same time, and as many other requests, at least 1; more are answered 503.
     pub concurrent_requests: usize,
-    /// Reports a second that the shuffler takes from one network address; 0 is no limit. Behind a
-    /// relay or proxy all come from one. There is no limit over all senders: it would make the
-    /// answer to one person depend on others.
+    /// Requests that wait for something to happen, at the same time; more are answered 503.
+    pub concurrent_waits: usize,
+    /// Bytes of memory for the contents of all requests together, beyond 64 KiB for each, 1 MiB to
+    /// 1 TiB; more are answered 503.
+    pub memory_bytes: usize,
+    /// Reports a second that the shuffler takes from one network address (IPv6: a network of 64
+    /// bits); 0 is no limit. Behind a proxy all come from one. There is no limit over all senders:
+    /// it would make the answer to one person depend on others.
     pub reports_per_second_per_peer: u32,
+    /// Reports a second that the shuffler takes through one relay; 0: as from a network address.
+    pub reports_per_second_per_relay: u32,
     /// Seconds that open requests have to end when the service is told to stop.
     pub shutdown_seconds: u64,
 }
@@ -116,10 +133,38 @@ impl Default for HttpLimits {
             body_bytes: 1 << 20,
             header_seconds: 10,
             body_seconds: 30,
+            write_seconds: 30,
+            header_bytes: 32 << 10,
+            connections: 10_000,
+            connections_per_peer: 1024,
             concurrent_requests: 4096,
+            concurrent_waits: 256,
+            memory_bytes: 256 << 20,
             reports_per_second_per_peer: 0,
+            reports_per_second_per_relay: 0,
             shutdown_seconds: 10,
         }
+    }
+}
+
+impl HttpLimits {
+    fn check(&self) -> Result<(), ConfigError> {
+        let seconds = "from 1 to 600";
+        range("http.header_seconds", self.header_seconds, 1, 600, seconds)?;
+        range("http.body_seconds", self.body_seconds, 1, 600, seconds)?;
+        range("http.write_seconds", self.write_seconds, 1, 600, seconds)?;
+        let size = |key, found, low, high, allowed| range(key, found as u64, low, high, allowed);
+        let many = "from 1 to 1048576";
+        size("http.connections", self.connections, 1, 1 << 20, many)?;
+        size("http.connections_per_peer", self.connections_per_peer, 0, 1 << 20, "0 to 1048576")?;
+        size("http.concurrent_requests", self.concurrent_requests, 1, 1 << 20, many)?;
+        size("http.concurrent_waits", self.concurrent_waits, 1, 1 << 20, many)?;
+        let bytes = "from 1024 to 67108864";
+        size("http.body_bytes", self.body_bytes, 1 << 10, 64 << 20, bytes)?;
+        let bytes = "from 8192 to 1048576";
+        size("http.header_bytes", self.header_bytes, 8 << 10, 1 << 20, bytes)?;
+        let bytes = "from 1048576 to 1099511627776";
+        size("http.memory_bytes", self.memory_bytes, 1 << 20, 1 << 40, bytes)
     }
 }
 
@@ -234,12 +279,7 @@ impl NodeConfig {
                 return Err(ConfigError::PlainHttp { key, address });
             }
         }
-        let HttpLimits { body_bytes, header_seconds, body_seconds, .. } = self.http;
-        range("http.body_bytes", body_bytes as u64, 1 << 10, 64 << 20, "from 1024 to 67108864")?;
-        range("http.header_seconds", header_seconds, 1, 600, "from 1 to 600")?;
-        range("http.body_seconds", body_seconds, 1, 600, "from 1 to 600")?;
-        let concurrent = self.http.concurrent_requests as u64;
-        range("http.concurrent_requests", concurrent, 1, 1 << 20, "from 1 to 1048576")?;
+        self.http.check()?;
         let pause = self.bandit.longest_pause_seconds;
         let delay = self.shuffler.release_delay_milliseconds;
         range("shuffler.release_delay_milliseconds", delay, 10, 60_000, "from 10 to 60000")?;

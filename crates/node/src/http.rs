@@ -1,11 +1,15 @@
 //! What all routers share: bounded bodies, tokens, signed documents, errors as problems.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::{FromRef, FromRequest, FromRequestParts, Path, Query, Request, State},
+    extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -15,10 +19,11 @@ use incrowd_envelope::{Document, SigningKey};
 use incrowd_protocol::{MediaType, SIGNATURE_HEADER, TaskId};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::{
     HttpLimits, Metrics,
+    bounds::{Bounds, Memory, Purpose},
     problem::{Kind, Problem},
     tokens::{Role, Tokens, Verdict},
 };
@@ -26,37 +31,50 @@ use crate::{
 /// Header with the signature of a document.
 const SIGNATURE: HeaderName = HeaderName::from_static(SIGNATURE_HEADER);
 
-/// The body of a request, within the limits of size and time.
-pub(crate) struct Content(pub Bytes);
+/// The body of a request, within the limits of size and time, and the memory it takes.
+pub(crate) struct Content {
+    pub body: Bytes,
+    pub memory: Memory,
+}
 
-impl<S: Send + Sync> FromRequest<S> for Content
-where
-    HttpLimits: FromRef<S>,
-{
+impl<S: Send + Sync> FromRequest<S> for Content {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let limits = HttpLimits::from_ref(state);
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let bounds = Bounds::of(request.extensions());
+        let HttpLimits { body_bytes, body_seconds, .. } = *bounds.limits();
         let too_large = || {
-            Problem::new(
-                Kind::TooLarge,
-                format!("the body must have at most {} bytes", limits.body_bytes),
-            )
+            let rule = format!("the body must have at most {body_bytes} bytes");
+            Problem::new(Kind::TooLarge, rule)
         };
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        if length.is_some_and(|length| length > limits.body_bytes) {
+        if length.is_some_and(|length| length > body_bytes) {
             return Err(too_large());
         }
-        let body = Limited::new(request.into_body(), limits.body_bytes).collect();
-        match tokio::time::timeout(Duration::from_secs(limits.body_seconds), body).await {
+        // What is announced takes no memory, only what comes.
+        let mut memory = bounds.memory();
+        let mut frames = Limited::new(request.into_body(), body_bytes);
+        let read = async {
+            let mut body = Vec::new();
+            while let Some(frame) = frames.frame().await {
+                let frame = frame.map_err(|error| {
+                    let broken = || Problem::new(Kind::BadRequest, "the body broke off");
+                    if error.is::<LengthLimitError>() { too_large() } else { broken() }
+                })?;
+                if let Ok(data) = frame.into_data() {
+                    memory.grow(data.len())?;
+                    body.extend_from_slice(&data);
+                }
+            }
+            Ok::<_, Problem>(Bytes::from(body))
+        };
+        match tokio::time::timeout(Duration::from_secs(body_seconds), read).await {
+            Ok(body) => Ok(Self { body: body?, memory }),
             Err(_) => {
-                let rule = format!("the body must arrive within {} seconds", limits.body_seconds);
+                let rule = format!("the body must arrive within {body_seconds} seconds");
                 Err(Problem::new(Kind::Timeout, rule))
             }
-            Ok(Ok(body)) => Ok(Self(body.to_bytes())),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(Problem::new(Kind::BadRequest, "the body broke off")),
         }
     }
 }
@@ -158,6 +176,16 @@ impl Signed {
         incrowd_envelope::Signed::new(bytes, key, document, task).into()
     }
 
+    /// The document with a status of its own, not to be kept.
+    pub fn problem(&self, status: StatusCode) -> Response {
+        let mut response = (status, Body::from(self.bytes.clone())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MediaType::Problem.as_str()));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(SIGNATURE, self.signature.clone());
+        response
+    }
+
     /// The document, or 304 if the caller has it.
     pub fn answer(&self, request: &HeaderMap, cache: &'static str) -> Response {
         let known = request.get_all(header::IF_NONE_MATCH).iter().any(|tags| {
@@ -252,10 +280,15 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     }
 }
 
-/// Adds what every listener has: limits, problems for unknown paths, counted answers.
-pub(crate) fn with_middleware(router: Router, limits: HttpLimits, metrics: Arc<Metrics>) -> Router {
-    let busy = Arc::new(Semaphore::new(limits.concurrent_requests));
-    with_problems(router).layer(middleware::from_fn_with_state((busy, metrics), limit_and_count))
+/// The routes of roles with what every listener adds: bounds, problems for unknown paths, counted
+/// answers. A listener does this itself; this is for tests that answer without one.
+pub fn app(routes: Router, limits: HttpLimits, metrics: &Metrics) -> Router {
+    with_middleware(routes, Bounds::new(limits, metrics.listener("devices")))
+}
+
+/// Adds what every listener has: bounds, problems for unknown paths, counted answers.
+pub(crate) fn with_middleware(router: Router, bounds: Bounds) -> Router {
+    with_problems(router).layer(middleware::from_fn_with_state(bounds, bound_and_count))
 }
 
 /// Answers what the router does not have with problems.
@@ -267,15 +300,21 @@ pub(crate) fn with_problems(router: Router) -> Router {
         })
 }
 
-async fn limit_and_count(
-    State((busy, metrics)): State<(Arc<Semaphore>, Arc<Metrics>)>,
-    request: Request,
+async fn bound_and_count(
+    State(bounds): State<Bounds>,
+    path: Option<MatchedPath>,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let response = match busy.try_acquire() {
-        Ok(_permit) => next.run(request).await,
-        Err(_) => Problem::new(Kind::Unavailable, "too many requests at once").into_response(),
+    let (began, purpose) = (Instant::now(), Purpose::of(&request));
+    request.extensions_mut().insert(bounds.clone());
+    let response = match bounds.enter(purpose) {
+        Ok(_place) => next.run(request).await,
+        Err(problem) => problem.into_response(),
     };
-    metrics.answered(response.status().as_u16());
+    let route = path.as_ref().map_or("none", MatchedPath::as_str);
+    // A request that waited says nothing about how quickly others are answered.
+    let seconds = (purpose != Purpose::Wait).then(|| began.elapsed().as_secs_f64());
+    bounds.metrics().answered(response.status().as_u16(), route, seconds);
     response
 }

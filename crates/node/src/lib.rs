@@ -6,6 +6,7 @@
 
 mod admin;
 mod bandit;
+mod bounds;
 mod config;
 mod error;
 mod heads;
@@ -19,6 +20,7 @@ mod metrics;
 mod node;
 mod openapi;
 mod problem;
+mod readiness;
 mod relay;
 pub mod role;
 pub mod round_keys;
@@ -35,6 +37,7 @@ pub use config::{
 };
 pub use error::ServiceError;
 pub use heads::{Heads, WentBack, Witnessed};
+pub use http::app;
 pub use keys::{KeyError, KeyRole, Keys};
 pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};

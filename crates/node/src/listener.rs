@@ -1,6 +1,9 @@
-//! Listening: plain or TLS, with bounded times, ending gracefully.
+//! Listening: plain or TLS, with bounded connections and times, ending gracefully.
+
+mod connections;
 
 use std::{
+    io,
     net::{SocketAddr, TcpListener as BoundListener},
     sync::Arc,
     time::Duration,
@@ -20,10 +23,13 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::{HttpLimits, ServiceError};
+use crate::{HttpLimits, Metrics, ServiceError, bounds::Bounds, http::with_middleware};
+use connections::Connections;
+pub(crate) use connections::network_of;
 
 /// Pause after a failed accept, for example when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -31,32 +37,36 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A listener that answers.
 pub(crate) struct Listener {
     pub address: SocketAddr,
+    pub bounds: Bounds,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
 
 impl Listener {
-    /// Begins to answer on an address; port 0 takes a free one.
+    /// Begins to answer on an address; port 0 takes a free one. Metrics call it `name`.
     pub fn start(
+        name: &'static str,
         address: SocketAddr,
         router: Router,
         tls: Option<Arc<ServerConfig>>,
         limits: HttpLimits,
+        metrics: &Metrics,
     ) -> Result<Self, ServiceError> {
         let failed = |error| ServiceError::Listen { address, error };
         let socket = BoundListener::bind(address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?;
         let socket = TcpListener::from_std(socket).map_err(failed)?;
+        let bounds = Bounds::new(limits, metrics.listener(name));
         let server = Server {
-            router,
+            name,
+            router: with_middleware(router, bounds.clone()),
             tls: tls.map(TlsAcceptor::from),
-            header_time: Duration::from_secs(limits.header_seconds),
+            bounds: bounds.clone(),
         };
         let (stop, stopped) = oneshot::channel();
-        let patience = Duration::from_secs(limits.shutdown_seconds);
-        let running = tokio::spawn(server.accept(socket, stopped, patience));
-        Ok(Self { address: bound, stop, running })
+        let running = tokio::spawn(server.accept(socket, stopped));
+        Ok(Self { address: bound, bounds, stop, running })
     }
 
     /// Takes no new requests, lets the open ones end, and returns.
@@ -70,19 +80,17 @@ impl Listener {
 
 #[derive(Clone)]
 struct Server {
+    name: &'static str,
     router: Router,
     tls: Option<TlsAcceptor>,
-    header_time: Duration,
+    bounds: Bounds,
 }
 
 impl Server {
-    async fn accept(
-        self,
-        socket: TcpListener,
-        mut stopped: oneshot::Receiver<()>,
-        patience: Duration,
-    ) {
+    async fn accept(self, socket: TcpListener, mut stopped: oneshot::Receiver<()>) {
         let open = GracefulShutdown::new();
+        let connections = Connections::new(self.name, self.bounds.clone());
+        let mut failing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
@@ -90,15 +98,26 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    tokio::spawn(self.clone().connection(stream, peer, open.watcher()));
+                    failing = false;
+                    // One too many is closed here, so that it does not stay in the system's queue.
+                    if let Some(place) = connections.enter(peer.ip()) {
+                        let connection = self.clone().connection(stream, peer, open.watcher());
+                        tokio::spawn(place.hold(connection));
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    self.bounds.metrics().accept_failures.inc();
+                    if !failing {
+                        let listener = self.name;
+                        tracing::error!(%error, listener, "connections cannot be accepted");
+                    }
+                    failing = true;
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
         drop(socket);
+        let patience = Duration::from_secs(self.bounds.limits().shutdown_seconds);
         if timeout(patience, open.shutdown()).await.is_err() {
             tracing::warn!("requests were still open after http.shutdown_seconds");
         }
@@ -107,11 +126,15 @@ impl Server {
     async fn connection(self, stream: TcpStream, peer: SocketAddr, open: Watcher) {
         // An answer is one small segment: waiting for more to send would only delay it.
         let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        let limits = self.bounds.limits();
+        stream.set_write_timeout(Some(Duration::from_secs(limits.write_seconds)));
+        let stream = Box::pin(stream);
         match &self.tls {
             None => self.serve(stream, peer, open).await,
             Some(tls) => {
-                let handshake = timeout(self.header_time, tls.accept(stream)).await;
-                if let Ok(Ok(stream)) = handshake {
+                let time = Duration::from_secs(limits.header_seconds);
+                if let Ok(Ok(stream)) = timeout(time, tls.accept(stream)).await {
                     self.serve(stream, peer, open).await;
                 }
             }
@@ -131,11 +154,23 @@ impl Server {
             request.extensions_mut().insert(ConnectInfo(peer));
             router.clone().oneshot(request)
         });
+        let limits = self.bounds.limits();
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.header_time)
+            .header_read_timeout(Duration::from_secs(limits.header_seconds))
+            .max_buf_size(limits.header_bytes)
             .serve_connection(TokioIo::new(stream), service);
         // A connection that breaks off or sends no HTTP is the sender's affair.
-        let _ = open.watch(connection).await;
+        if let Err(error) = open.watch(connection).await
+            && is_stalled(&error)
+        {
+            self.bounds.metrics().stalled.inc();
+        }
     }
+}
+
+/// Whether a connection ended because nothing of an answer was taken.
+fn is_stalled(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    cause.is_some_and(|cause: &io::Error| cause.kind() == io::ErrorKind::TimedOut)
 }

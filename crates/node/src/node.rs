@@ -8,15 +8,16 @@ use std::{
 };
 
 use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::Zeroizing;
 
 use crate::{
-    KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError, admin,
+    HttpLimits, KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError, admin,
     bandit::{BanditServer, Source},
     heads,
-    http::with_middleware,
     listener::Listener,
     openapi,
+    readiness::Readiness,
     role::{self, Process, Service},
     shuffler::Shuffler,
     signals::Signals,
@@ -24,6 +25,11 @@ use crate::{
     tls,
     tokens::{Role, Tokens},
 };
+
+/// Connections that the operator's listener takes.
+const OPERATORS: usize = 256;
+/// Files that are no connection of a device or operator: stores, keys, connections to others.
+const OTHER_FILES: usize = 64;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,12 +175,18 @@ impl Node {
         let tags: Vec<&str> = roles.iter().flat_map(|role| role.tags()).collect();
         let routes = roles.iter().map(|role| role.clone().routes());
         let router = routes.fold(openapi::router(&tags, &tokens), axum::Router::merge);
-        let router = with_middleware(router, config.http, metrics.clone());
-        let listener = Listener::start(config.listen, router, tls.clone(), config.http)?;
-        let admin = admin::router(shuffler, bandit, roles.clone(), &tokens, config.http, metrics);
-        let admin = Listener::start(config.admin_listen, admin, tls, config.http)?;
+        let http = limit_connections(config.http);
+        let (devices, operator) = (config.listen, config.admin_listen);
+        let listener = Listener::start("devices", devices, router, tls.clone(), http, &metrics)?;
+        let bounds = listener.bounds.clone();
+        bounds.metrics().memory_limit.set(http.memory_bytes as i64);
+        let readiness = Readiness::new(roles.clone(), bounds, metrics.clone());
+        let admin = admin::router(shuffler, bandit, readiness.clone(), &tokens, metrics.clone());
+        let http = HttpLimits { connections: OPERATORS, ..http };
+        let admin = Listener::start("admin", operator, admin, tls, http, &metrics)?;
         let (address, admin_address) = (listener.address, admin.address);
-        let process = Process { roles, listeners: vec![listener, admin] };
+        let watch = Some(tokio::spawn(readiness.watch()));
+        let process = Process { roles, listeners: vec![listener, admin], watch };
         if !new_tokens.is_empty() {
             // Last: a start that fails must not keep the hashes of tokens that nobody saw.
             tokens.save(&files.tokens)?;
@@ -220,6 +232,30 @@ impl Node {
     pub async fn stop(self) {
         self.process.stop().await;
     }
+}
+
+/// Raises the limit of open files as far as this process may, and takes no more connections than
+/// leave room for stores and the operator.
+fn limit_connections(limits: HttpLimits) -> HttpLimits {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: maximum, maximum };
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    };
+    // None is no limit.
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    let most = files.saturating_sub(OPERATORS + OTHER_FILES).max(files / 2).max(1);
+    if limits.connections > most {
+        tracing::warn!(
+            files,
+            connections = most,
+            "fewer connections than http.connections: raise the limit of open files (LimitNOFILE)"
+        );
+    } else {
+        tracing::info!(files, connections = limits.connections, "open files and connections");
+    }
+    HttpLimits { connections: limits.connections.min(most), ..limits }
 }
 
 /// Reads a task file. One without keys is completed with the node's own, when it has both.

@@ -55,16 +55,20 @@ impl IntoResponse for Problem {
     }
 }
 
+/// The problem that a refusal is.
+pub(crate) fn kind_of(refusal: &Refusal) -> Kind {
+    match refusal {
+        Refusal::Late { .. } => Kind::Late,
+        Refusal::Early { .. } => Kind::Early,
+        Refusal::OtherLaw { .. } => Kind::OtherLaw,
+        Refusal::Finished => Kind::Finished,
+        _ => Kind::InvalidReport,
+    }
+}
+
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
-        let kind = match refusal {
-            Refusal::Late { .. } => Kind::Late,
-            Refusal::Early { .. } => Kind::Early,
-            Refusal::OtherLaw { .. } => Kind::OtherLaw,
-            Refusal::Finished => Kind::Finished,
-            _ => Kind::InvalidReport,
-        };
-        Self::new(kind, refusal.to_string())
+        Self::new(kind_of(refusal), refusal.to_string())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{FromRef, State},
+    extract::State,
     http::header,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -15,7 +15,7 @@ use incrowd_transport::{Address, Http, Method, Request, Trust};
 
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
-    http::{Content, ContentType, with_middleware},
+    http::{Content, ContentType},
     listener::Listener,
     problem::{Kind, Problem},
     role::{Later, Process, Role},
@@ -58,10 +58,11 @@ impl Relay {
         }
         let limits = HttpLimits::default();
         let tls = tls.map(tls::server).transpose()?;
-        let router = with_middleware(self.clone().routes(), limits, Arc::new(Metrics::default()));
-        let listener = Listener::start(address, router, tls, limits)?;
+        let metrics = Metrics::default();
+        let routes = self.clone().routes();
+        let listener = Listener::start("relay", address, routes, tls, limits, &metrics)?;
         let address = listener.address;
-        let process = Process { roles: vec![self.clone()], listeners: vec![listener] };
+        let process = Process { roles: vec![self.clone()], listeners: vec![listener], watch: None };
         Ok(RunningRelay { process, address })
     }
 
@@ -92,7 +93,7 @@ impl Role for Relay {
             .with_state(self)
     }
 
-    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
+    fn ready(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -104,12 +105,6 @@ impl Role for Relay {
 
     fn stop(&self) -> Later<'_, ()> {
         Box::pin(async {})
-    }
-}
-
-impl FromRef<Arc<Relay>> for HttpLimits {
-    fn from_ref(_: &Arc<Relay>) -> Self {
-        Self::default()
     }
 }
 
@@ -140,7 +135,7 @@ impl RunningRelay {
 async fn carry(
     State(relay): State<Arc<Relay>>,
     kind: ContentType,
-    Content(body): Content,
+    Content { body, .. }: Content,
 ) -> Result<Response, Problem> {
     if !kind.is(MediaType::ObliviousRequest) {
         let rule = format!("the content type must be {}", MediaType::ObliviousRequest);

@@ -4,6 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use axum::Router;
 use incrowd_protocol::Task;
+use tokio::task::JoinHandle;
 
 use crate::{
     Metrics, NodeConfig, ServiceError,
@@ -38,8 +39,9 @@ pub trait Role: Send + Sync {
     /// What it answers.
     fn routes(self: Arc<Self>) -> Router;
 
-    /// Whether it could do its work now, and otherwise why not.
-    fn ready(&self) -> Later<'_, Result<(), &'static str>>;
+    /// Whether it could do its work now, and otherwise why not. Asked often: what takes a while
+    /// goes through a `Probe`.
+    fn ready(&self) -> Later<'_, Result<(), String>>;
 
     /// Takes changed files into use, on SIGHUP.
     fn reload(&self) -> Result<(), ServiceError>;
@@ -56,6 +58,8 @@ pub trait Role: Send + Sync {
 pub(crate) struct Process {
     pub roles: Vec<Arc<dyn Role>>,
     pub listeners: Vec<Listener>,
+    /// What looks whether the process is ready.
+    pub watch: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -78,6 +82,7 @@ impl Process {
 
     /// Takes no new requests, lets the open ones end, then ends the roles.
     pub async fn stop(mut self) {
+        self.watch.iter().for_each(JoinHandle::abort);
         self.roles.iter().for_each(|role| role.stop_waiting());
         for listener in std::mem::take(&mut self.listeners) {
             listener.stop().await;
@@ -91,6 +96,7 @@ impl Process {
 /// A process that is dropped without [`Process::stop`] begins no new work either.
 impl Drop for Process {
     fn drop(&mut self) {
+        self.watch.iter().for_each(JoinHandle::abort);
         self.roles.iter().for_each(|role| role.stop_waiting());
     }
 }

@@ -150,10 +150,14 @@ impl Answer {
 
     /// The signed document that it is, not verified yet.
     pub fn signed(self, what: &'static str) -> Result<Signed, TransportError> {
-        let answer = self.success()?;
+        self.success()?.with_signature(what)
+    }
+
+    /// The same, whatever its status.
+    pub(crate) fn with_signature(self, what: &'static str) -> Result<Signed, TransportError> {
         let signature =
-            answer.header(SIGNATURE_HEADER).ok_or(TransportError::Unsigned(what))?.parse()?;
-        Ok(Signed { body: answer.body, signature })
+            self.header(SIGNATURE_HEADER).ok_or(TransportError::Unsigned(what))?.parse()?;
+        Ok(Signed { body: self.body, signature })
     }
 }
 

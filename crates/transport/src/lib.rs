@@ -29,5 +29,5 @@ pub use reqwest::{
     Method,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
-pub use shuffler::{Route, ShufflerApi};
+pub use shuffler::{Fetched, Route, ShufflerApi};
 pub use tls::{Trust, client_config};

@@ -5,8 +5,8 @@ use std::{
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_protocol::{
-    BulkAnswer, Mechanism, MediaType, ReleaseHash, ReportId, Round, RoundNotice, Task, TaskId,
-    TaskNotice, paths,
+    BulkAnswer, Mechanism, MediaType, ProblemKind, ReleaseHash, ReportId, Round, RoundNotice, Task,
+    TaskId, TaskNotice, paths,
 };
 use reqwest::Method;
 
@@ -18,6 +18,30 @@ const LONGEST_NOTICE: usize = 4 << 20;
 const ACKNOWLEDGED: u16 = 204;
 /// 4096 refused reports with their problems.
 const LONGEST_BULK_ANSWER: usize = 4 << 20;
+
+/// What there is of a release.
+#[derive(Debug, Clone)]
+pub enum Fetched {
+    /// The sums of a batch, signed by the task's shuffler.
+    Release(Signed),
+    /// The batch is not full, or not to be shown yet, also after waiting.
+    NotYet {
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The task was closed before this round was released, as its shuffler signed.
+    Ended,
+}
+
+impl Fetched {
+    /// The release, if there is one.
+    pub fn release(self) -> Option<Signed> {
+        match self {
+            Self::Release(release) => Some(release),
+            Self::NotYet { .. } | Self::Ended => None,
+        }
+    }
+}
 
 /// The way to a shuffler.
 #[derive(Debug, Clone)]
@@ -128,26 +152,33 @@ impl ShufflerApi {
         serde_json::from_slice(&answer.body).map_err(|_| TransportError::Document("bulk answer"))
     }
 
-    /// The sums of a round's batch, signed by the task's shuffler; none when it is not full, also
-    /// after waiting. Whether they are sums of that round is for the caller. `after` is the release
-    /// before it that the caller has: a shuffler that has another one refuses.
+    /// The sums of a round's batch, signed by the task's shuffler. Whether they are sums of that
+    /// round is for the caller. `after` is the release before it that the caller has: a shuffler
+    /// that has another one refuses.
     pub async fn release(
         &self,
         task: &Task,
         round: u32,
         after: Option<ReleaseHash>,
         wait: Duration,
-    ) -> Result<Option<Signed>, TransportError> {
+    ) -> Result<Fetched, TransportError> {
         let request = Request::get(paths::release(&task.id(), round, after, wait.as_secs()))
             .wait(wait)
             .limit(longest_release(task.mechanism()));
         let answer = self.send(self.with_token(request)?).await?;
+        if answer.status == ProblemKind::Finished.status() {
+            // Anybody on the way can answer so: only the shuffler's own word ends a task.
+            let refusal = answer.refusal();
+            let ending = answer.with_signature("ending").map_err(|_| refusal)?;
+            ending.verify(&task.keys().shuffler, Document::Ending, &task.id())?;
+            return Ok(Fetched::Ended);
+        }
         if answer.status == 202 {
-            return Ok(None);
+            return Ok(Fetched::NotYet { retry_after: answer.retry_after() });
         }
         let signed = answer.signed("release")?;
         signed.verify(&task.keys().shuffler, Document::Release, &task.id())?;
-        Ok(Some(signed))
+        Ok(Fetched::Release(signed))
     }
 
     fn with_token(&self, request: Request) -> Result<Request, TransportError> {

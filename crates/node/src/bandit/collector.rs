@@ -4,12 +4,12 @@ use std::{
     fs,
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use incrowd_bandit::BanditError;
 use incrowd_protocol::{ProblemKind, ReleaseHash, Task};
-use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust, retry};
+use incrowd_transport::{Address, Fetched, Route, ShufflerApi, TransportError, Trust, retry};
 use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
@@ -21,6 +21,10 @@ use crate::{
 /// How long the shuffler holds a request for a batch that is not full.
 const WAIT: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const NOW: Duration = Duration::ZERO;
+/// The bounds of a pause that the shuffler asks for.
+const SHORTEST_ASKED: Duration = Duration::from_secs(1);
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 /// Why a release could not be absorbed. It is tried again.
 #[derive(Debug, Error)]
@@ -60,16 +64,13 @@ pub enum CollectError {
 impl CollectError {
     /// Whether the shuffler has other releases than those that were absorbed.
     fn is_other_history(&self) -> bool {
-        matches!(self, Self::Chain { .. }) || self.kind() == Some(ProblemKind::OtherHistory)
-    }
-
-    /// What the shuffler calls the problem, if it answered with one.
-    fn kind(&self) -> Option<ProblemKind> {
-        match self {
+        let kind = match self {
+            Self::Chain { .. } => return true,
             Self::Transport(error) => error.kind(),
             Self::Refused(problem) => Some(problem.kind),
             _ => None,
-        }
+        };
+        kind == Some(ProblemKind::OtherHistory)
     }
 }
 
@@ -77,6 +78,15 @@ impl From<Problem> for CollectError {
     fn from(problem: Problem) -> Self {
         Self::Refused(problem)
     }
+}
+
+/// What there is of a release.
+enum Found {
+    Release(Vec<u8>),
+    /// To be asked for again after a pause.
+    NotYet(Duration),
+    /// The task is closed.
+    Ended,
 }
 
 /// Where releases come from.
@@ -103,21 +113,34 @@ impl Source {
         Ok(Self { supplier, longest_pause })
     }
 
-    /// The bytes of a release, if its batch is full. `after` is the one before it.
+    /// What there is of a release. `after` is the one before it.
     async fn fetch(
         &self,
         task: &Task,
         round: u32,
         after: Option<ReleaseHash>,
-    ) -> Result<Option<Vec<u8>>, CollectError> {
+    ) -> Result<Found, CollectError> {
         match &self.supplier {
             Supplier::Network(shuffler) => {
-                let release = shuffler.release(task, round, after, WAIT).await?;
-                Ok(release.map(|signed| signed.body))
+                let asked = Instant::now();
+                Ok(match shuffler.release(task, round, after, WAIT).await? {
+                    Fetched::Release(signed) => Found::Release(signed.body),
+                    Fetched::Ended => Found::Ended,
+                    // One that does not wait is not asked more often for that.
+                    Fetched::NotYet { .. } if asked.elapsed() >= WAIT => Found::NotYet(NOW),
+                    Fetched::NotYet { retry_after } => {
+                        let pause = retry_after.unwrap_or(SHORTEST_ASKED);
+                        Found::NotYet(pause.clamp(SHORTEST_ASKED, LONGEST_ASKED))
+                    }
+                })
             }
             Supplier::Process(shuffler) => {
-                let release = shuffler.release(&task.id(), round, after, WAIT).await?;
-                Ok(release.map(|release| release.body))
+                match shuffler.release(&task.id(), round, after, WAIT).await {
+                    Ok(Some(release)) => Ok(Found::Release(release.body)),
+                    Ok(None) => Ok(Found::NotYet(NOW)),
+                    Err(problem) if problem.kind == ProblemKind::Finished => Ok(Found::Ended),
+                    Err(problem) => Err(problem.into()),
+                }
             }
         }
     }
@@ -138,23 +161,43 @@ fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {
     Ok(ShufflerApi::new(Route::Direct(address), Some(token.to_string()), &trust)?)
 }
 
+/// Whether a task's releases are collected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Collecting {
+    /// They are, as far as is known.
+    Works,
+    /// The last try failed.
+    Fails(String),
+    /// The last one is absorbed, or the task was closed.
+    Over,
+}
+
+/// Marks a collector that ends before its task as failed.
+struct Ending<'a>(&'a TaskHandle);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if self.0.collecting() != Collecting::Over {
+            self.0.set_collecting(Collecting::Fails("the collector has ended".into()));
+        }
+    }
+}
+
 /// Collects one task's releases until its last round.
 pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: Arc<TaskHandle>) {
     let id = handle.task.id();
     let last = handle.task.mechanism().schedule().last_round();
-    let (mut pauses, mut failing) = (source.pauses(), false);
+    let _ending = Ending(&handle);
+    let mut pauses = source.pauses();
+    bandit.metrics.collects(&id, true);
     while handle.next_round() <= last {
-        match step(&bandit, &source, &handle).await {
-            Ok(()) => {
-                if failing {
-                    tracing::info!(task = %id, "releases are collected again");
-                }
-                handle.other_history.store(false, Relaxed);
-                (pauses, failing) = (source.pauses(), false);
-            }
-            Err(error) if error.kind() == Some(ProblemKind::Finished) => {
+        let pause = match step(&bandit, &source, &handle).await {
+            Ok(Step::Absorbed) => NOW,
+            Ok(Step::NotYet(pause)) => pause,
+            Ok(Step::Ended) => {
                 tracing::info!(task = %id, "the task was closed: no more releases");
-                return;
+                handle.set_collecting(Collecting::Over);
+                return bandit.metrics.collects(&id, true);
             }
             Err(CollectError::Stopping) => return,
             Err(error) => {
@@ -163,29 +206,50 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
                     if !handle.other_history.swap(true, Relaxed) {
                         tracing::error!(task = %id, %error, "the shuffler has another history than this bandit");
                     }
-                } else if !failing {
+                } else if handle.collecting() == Collecting::Works {
                     tracing::warn!(task = %id, %error, "cannot collect a release, trying again");
                 }
-                failing = true;
+                handle.set_collecting(Collecting::Fails(error.to_string()));
                 tokio::time::sleep(pauses.next_pause()).await;
+                continue;
             }
+        };
+        if handle.collecting() != Collecting::Works {
+            tracing::info!(task = %id, "releases are collected again");
         }
+        handle.set_collecting(Collecting::Works);
+        handle.other_history.store(false, Relaxed);
+        bandit.metrics.collects(&id, true);
+        pauses = source.pauses();
+        tokio::time::sleep(pause).await;
     }
+    handle.set_collecting(Collecting::Over);
     tracing::info!(task = %id, "the task is finished: its last release is absorbed");
+}
+
+/// What one step did.
+enum Step {
+    Absorbed,
+    /// There is nothing to absorb; the next step comes after a pause.
+    NotYet(Duration),
+    Ended,
 }
 
 async fn step(
     bandit: &Arc<BanditServer>,
     source: &Source,
     handle: &Arc<TaskHandle>,
-) -> Result<(), CollectError> {
+) -> Result<Step, CollectError> {
     let (round, after) = handle.next();
-    let release = source.fetch(&handle.task, round, after).await?;
-    let Some(release) = release else { return Ok(()) };
+    let release = match source.fetch(&handle.task, round, after).await? {
+        Found::Release(release) => release,
+        Found::NotYet(pause) => return Ok(Step::NotYet(pause)),
+        Found::Ended => return Ok(Step::Ended),
+    };
     let (bandit, handle) = (bandit.clone(), handle.clone());
     let absorb = move || bandit.absorb(&handle, &release);
     match tokio::task::spawn_blocking(absorb).await {
-        Ok(absorbed) => absorbed,
+        Ok(absorbed) => absorbed.map(|()| Step::Absorbed),
         // The runtime ends between two steps, never inside one; then the step was not begun.
         Err(error) if error.is_cancelled() => Err(CollectError::Stopping),
         Err(_) => Err(CollectError::Panicked),

@@ -21,11 +21,13 @@ use crate::{
     Keys, Metrics, ServiceError,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
+    readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
     store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
     tokens::Tokens,
 };
 pub use collector::CollectError;
+use collector::Collecting;
 pub(crate) use collector::Source;
 
 /// A running bandit.
@@ -38,7 +40,11 @@ pub struct BanditServer {
     collectors: Mutex<JoinSet<()>>,
     /// For open requests.
     stopping: Stopping,
+    probe: Probe,
 }
+
+const OTHER_HISTORY: &str =
+    "the shuffler has another history than the bandit: its store went back in time";
 
 /// A model as it is published.
 #[derive(Debug, Clone)]
@@ -54,6 +60,7 @@ struct TaskHandle {
     model: watch::Sender<Option<Published>>,
     /// Whether the shuffler has other releases than those that were absorbed.
     other_history: AtomicBool,
+    collecting: Mutex<Collecting>,
 }
 
 /// What the store has of a task.
@@ -84,8 +91,14 @@ impl BanditServer {
             let version = model.as_ref().map_or(0, |model| model.version);
             metrics.absorbed(&id, learner.bandit.statistics().round(), version);
             let model = watch::Sender::new(model);
-            let (learner, other_history) = (Mutex::new(learner), AtomicBool::new(false));
-            handles.insert(id, Arc::new(TaskHandle { task, learner, model, other_history }));
+            let handle = TaskHandle {
+                task,
+                learner: Mutex::new(learner),
+                model,
+                other_history: AtomicBool::new(false),
+                collecting: Mutex::new(Collecting::Works),
+            };
+            handles.insert(id, Arc::new(handle));
         }
         Ok(Arc::new(Self {
             tasks: handles,
@@ -95,6 +108,7 @@ impl BanditServer {
             metrics: metrics.clone(),
             collectors: Mutex::default(),
             stopping: Stopping::default(),
+            probe: Probe::default(),
         }))
     }
 
@@ -190,17 +204,22 @@ impl Role for BanditServer {
         handlers::router(&self)
     }
 
-    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
-        let store = self.store.clone();
-        let check = tokio::task::spawn_blocking(move || store.check_writable());
-        let strange = self.tasks.values().any(|handle| handle.other_history.load(Relaxed));
+    fn ready(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async move {
-            if strange {
-                return Err(
-                    "the shuffler has another history than the bandit: its store went back in time",
-                );
+            for (id, handle) in &self.tasks {
+                if handle.other_history.load(Relaxed) {
+                    return Err(OTHER_HISTORY.into());
+                }
+                if let Collecting::Fails(reason) = handle.collecting() {
+                    return Err(format!("releases of task {id} are not collected: {reason}"));
+                }
             }
-            check.await.ok().and_then(Result::ok).ok_or(NO_STORE)
+            let store = self.store.clone();
+            let probe = async {
+                let check = tokio::task::spawn_blocking(move || store.check_writable());
+                check.await.ok().and_then(Result::ok).ok_or_else(|| NO_STORE.to_owned())
+            };
+            self.probe.ask(probe).await
         })
     }
 
@@ -221,6 +240,14 @@ impl Role for BanditServer {
 }
 
 impl TaskHandle {
+    fn collecting(&self) -> Collecting {
+        self.collecting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_collecting(&self, now: Collecting) {
+        *self.collecting.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
     fn next_round(&self) -> u32 {
         self.next().0
     }

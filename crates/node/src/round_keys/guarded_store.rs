@@ -90,6 +90,25 @@ impl GuardedStore {
         self.missing.get().is_some()
     }
 
+    /// Whether the medium still has the keys that are in use: without one of them the next start
+    /// would discard acknowledged reports.
+    pub fn check_keys(&self) -> Result<(), StoreError> {
+        let used: Vec<_> = lock(&self.cache)
+            .iter()
+            .flat_map(|(task, keys)| keys.iter().map(|(round, key)| (*task, *round, key.clone())))
+            .collect();
+        for (task, round, key) in used {
+            let found = self.keys.get(&task, round)?;
+            // It may be destroyed by now, because its round is over.
+            let needed =
+                || lock(&self.cache).get(&task).is_some_and(|keys| keys.contains_key(&round));
+            if found != Some(key) && needed() {
+                return Err(StoreError::RoundKeyLost { task, round });
+            }
+        }
+        Ok(())
+    }
+
     fn has_its_history(&self) -> Result<(), StoreError> {
         self.missing.get().map_or(Ok(()), |error| Err(StoreError::WentBack(error.clone())))
     }

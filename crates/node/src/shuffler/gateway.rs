@@ -1,12 +1,12 @@
 //! The Oblivious HTTP gateway (RFC 9458): requests that a relay carries, so that the shuffler sees
 //! the relay's address and no one else's.
 
-use std::{io::Cursor, sync::Arc};
+use std::{io::Cursor, net::SocketAddr, sync::Arc};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::{Body, Bytes},
-    extract::{FromRef, State},
+    extract::{ConnectInfo, State},
     http::{HeaderName, HeaderValue, Method, Request, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -20,9 +20,10 @@ use ohttp::{
 };
 use tower::ServiceExt;
 
-use super::Shuffler;
+use super::{Shuffler, rates::CarriedBy};
 use crate::{
-    HttpLimits, ServiceError,
+    ServiceError,
+    bounds::Bounds,
     http::{Content, ContentType, Guard, with_problems},
     problem::{Kind, Problem},
     tokens::Role,
@@ -58,12 +59,6 @@ struct Inner {
     routes: Router,
 }
 
-impl FromRef<Inner> for HttpLimits {
-    fn from_ref(inner: &Inner) -> Self {
-        inner.shuffler.limits
-    }
-}
-
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
     let tokens = &shuffler.tokens;
@@ -85,8 +80,10 @@ async fn ohttp_keys(State(inner): State<Inner>) -> Response {
 /// Opens an encapsulated request, answers it, and encapsulates the answer.
 async fn gateway(
     State(inner): State<Inner>,
+    Extension(bounds): Extension<Bounds>,
+    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
     kind: ContentType,
-    Content(body): Content,
+    Content { body, memory: _held }: Content,
 ) -> Result<Response, Problem> {
     if !kind.is(MediaType::ObliviousRequest) {
         return Err(Problem::new(
@@ -100,7 +97,15 @@ async fn gateway(
     let gateway = gateway.ok_or_else(|| Problem::new(Kind::NotFound, "there is no gateway"))?;
     let (request, answer) = gateway.server.decapsulate(&body).map_err(cannot)?;
     let response = match inner_request(&request) {
-        Ok(request) => inner.routes.oneshot(request).await.into_response(),
+        Ok(mut request) => {
+            // The limits of the listener and of the relay hold for what is inside too.
+            let extensions = request.extensions_mut();
+            extensions.insert(bounds);
+            if let Some(Extension(ConnectInfo(peer))) = peer {
+                extensions.insert(CarriedBy(peer.ip()));
+            }
+            inner.routes.oneshot(request).await.into_response()
+        }
         Err(problem) => problem.into_response(),
     };
     let broken = |_| Problem::new(Kind::Unavailable, "the answer could not be encapsulated");

@@ -4,8 +4,9 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -19,7 +20,11 @@ use super::{
     open_tasks::{OpenTasks, Progress, Upload},
     windows::{Watch, due, milliseconds},
 };
-use crate::{Metrics, store::CommitError};
+use crate::{
+    Metrics,
+    problem::{Kind, kind_of},
+    store::CommitError,
+};
 
 /// Requests that may wait for a commit; more are answered [`Busy`].
 const LENGTH: usize = 4096;
@@ -29,11 +34,13 @@ const GROUP: usize = 50_000;
 const IDLE: Duration = Duration::from_millis(200);
 /// Longest time between two such drops under load, and the pause after one that failed.
 const FORGET: Duration = Duration::from_secs(2);
+/// How long a failed commit makes a service not ready.
+const REMEMBERED: Duration = Duration::from_secs(5);
 
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
     Close(TaskId, oneshot::Sender<Result<(), Busy>>),
-    CheckWritable(oneshot::Sender<Result<(), Busy>>),
+    CheckWritable(oneshot::Sender<Result<(), Busy>>, Arc<AtomicBool>),
     Stop,
 }
 
@@ -47,6 +54,24 @@ pub(crate) type Watched = HashMap<TaskId, (Arc<Task>, watch::Sender<Progress>)>;
 /// Where reports wait for their commit.
 pub(crate) struct GroupCommit {
     jobs: SyncSender<Job>,
+    metrics: Arc<Metrics>,
+    failed: Arc<Failed>,
+    /// Whether the store is being asked if it can be written.
+    checking: Arc<AtomicBool>,
+}
+
+/// When reports could last not be committed, if none were since.
+#[derive(Default)]
+struct Failed(Mutex<Option<Instant>>);
+
+impl Failed {
+    fn set(&self, failed: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+
+    fn get(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl GroupCommit {
@@ -61,15 +86,28 @@ impl GroupCommit {
         let forgot = Instant::now();
         let clock = Watch::new(open.now());
         let (remains, failing) = (true, false);
+        let failed = Arc::new(Failed::default());
+        let commits = Self {
+            jobs,
+            metrics: metrics.clone(),
+            failed: failed.clone(),
+            checking: Arc::default(),
+        };
         let writer =
-            Writer { open, tasks, metrics, release_delay, clock, forgot, remains, failing };
+            Writer { open, tasks, metrics, release_delay, clock, forgot, remains, failing, failed };
         let thread = thread::spawn(move || writer.run(&waiting));
-        (Self { jobs }, thread)
+        (commits, thread)
     }
 
     /// Counts reports; answers when the outcome is durable.
     pub async fn accept(&self, upload: Upload) -> Result<Vec<Outcome>, Busy> {
-        self.ask(|reply| Job::Upload(upload, reply)).await
+        let (task, number) = (upload.task, upload.reports.len() as u64);
+        let (reply, answer) = oneshot::channel();
+        if self.send(Job::Upload(upload, reply)).is_err() {
+            self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
+            return Err(Busy);
+        }
+        answer.await.unwrap_or(Err(Busy))
     }
 
     /// Ends a task.
@@ -77,14 +115,26 @@ impl GroupCommit {
         self.ask(|reply| Job::Close(task, reply)).await
     }
 
-    /// Whether a report could be stored now.
+    /// Whether a report could be stored now. While one such question waits for the store there is
+    /// no second one.
     pub async fn check_writable(&self) -> Result<(), Busy> {
-        self.ask(Job::CheckWritable).await
+        if self.checking.swap(true, Relaxed) {
+            return Err(Busy);
+        }
+        let checking = self.checking.clone();
+        self.ask(|reply| Job::CheckWritable(reply, checking)).await
+    }
+
+    /// Whether reports could not be committed a moment ago. A small commit that works does not
+    /// show that a large one would.
+    pub fn failed_lately(&self) -> bool {
+        self.failed.get().is_some_and(|at| at.elapsed() < REMEMBERED)
     }
 
     /// Ends the thread after what is waiting.
     pub fn stop(&self) {
         // Fails only if the thread has ended.
+        self.metrics.commit_queue().inc();
         let _ = self.jobs.send(Job::Stop);
     }
 
@@ -93,10 +143,17 @@ impl GroupCommit {
         job: impl FnOnce(oneshot::Sender<Result<T, Busy>>) -> Job,
     ) -> Result<T, Busy> {
         let (reply, answer) = oneshot::channel();
-        match self.jobs.try_send(job(reply)) {
-            Ok(()) => answer.await.unwrap_or(Err(Busy)),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Busy),
-        }
+        self.send(job(reply))?;
+        answer.await.unwrap_or(Err(Busy))
+    }
+
+    fn send(&self, job: Job) -> Result<(), Busy> {
+        // Before the thread can take it out.
+        self.metrics.commit_queue().inc();
+        self.jobs.try_send(job).map_err(|_| {
+            self.metrics.commit_queue().dec();
+            Busy
+        })
     }
 }
 
@@ -112,6 +169,7 @@ struct Writer {
     /// Whether there is something to drop.
     remains: bool,
     failing: bool,
+    failed: Arc<Failed>,
 }
 
 impl Writer {
@@ -119,7 +177,7 @@ impl Writer {
         loop {
             let wait = self.close_rounds();
             match waiting.recv_timeout(wait) {
-                Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => break,
                 Ok(job) => {
                     if !self.group(job, waiting) {
                         break;
@@ -171,6 +229,7 @@ impl Writer {
         let mut next = Some(first);
         let mut last = None;
         while let Some(job) = next {
+            self.metrics.commit_queue().dec();
             match job {
                 Job::Upload(upload, reply) => {
                     reports += upload.reports.len();
@@ -199,8 +258,9 @@ impl Writer {
                 let _ = reply.send(result);
                 true
             }
-            Some(Job::CheckWritable(reply)) => {
+            Some(Job::CheckWritable(reply, checking)) => {
                 let result = self.open.check_writable();
+                checking.store(false, Relaxed);
                 self.remains = true;
                 let _ = reply.send(self.record_failure(result));
                 true
@@ -218,19 +278,42 @@ impl Writer {
         let started = Instant::now();
         let result = self.open.accept(uploads);
         self.remains = true;
+        self.failed.set(result.is_err().then(Instant::now));
         match self.record_failure(result) {
             Ok(outcomes) => {
                 self.metrics.committed(started.elapsed().as_secs_f64(), reports);
                 self.publish(uploads.iter().map(|upload| upload.task).collect::<HashSet<_>>());
-                for (outcomes, reply) in outcomes.into_iter().zip(replies) {
+                for ((upload, outcomes), reply) in uploads.iter().zip(outcomes).zip(replies) {
+                    self.count(&upload.task, &outcomes);
                     // The sender may have gone. The report counts all the same, and a retry is
                     // answered so.
                     let _ = reply.send(Ok(outcomes));
                 }
             }
-            Err(busy) => replies.into_iter().for_each(|reply| {
-                let _ = reply.send(Err(busy));
-            }),
+            Err(busy) => {
+                for (upload, reply) in uploads.iter().zip(replies) {
+                    let counter = self.metrics.outcomes(&upload.task, Kind::Unavailable.name());
+                    counter.inc_by(upload.reports.len() as u64);
+                    let _ = reply.send(Err(busy));
+                }
+            }
+        }
+    }
+
+    /// Counts what became of reports, whether their senders still wait or not.
+    fn count(&self, task: &TaskId, outcomes: &[Outcome]) {
+        let mut counts: HashMap<&'static str, u64> = HashMap::new();
+        for outcome in outcomes {
+            let name = match outcome {
+                Outcome::Counted | Outcome::Released(_) => "counted",
+                Outcome::Surplus => "surplus",
+                Outcome::Duplicate => "duplicate",
+                Outcome::Refused(refusal) => kind_of(refusal).name(),
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        for (name, number) in counts {
+            self.metrics.outcomes(task, name).inc_by(number);
         }
     }
 
@@ -241,6 +324,7 @@ impl Writer {
             {
                 self.metrics.progress(task, &progress);
                 let before = watched.send_replace(progress);
+                self.tell_releases(&id, before, progress);
                 let shown = milliseconds(self.open.now()).saturating_sub(self.release_delay);
                 // Of the rounds that are released now, those that closed before that time.
                 let late = |round: Option<u32>| {
@@ -249,6 +333,21 @@ impl Writer {
                 let late = late(before.round).saturating_sub(late(progress.round));
                 self.metrics.released_late(&id, late);
             }
+        }
+    }
+
+    /// Logs what was released, and the end of a task.
+    fn tell_releases(&self, task: &TaskId, before: Progress, now: Progress) {
+        let Some(first) = before.round.filter(|_| before.round != now.round) else { return };
+        if now.closed {
+            tracing::info!(%task, round = first, "the task is closed");
+            return;
+        }
+        self.metrics.released(task, self.open.now());
+        match now.round {
+            Some(next) if next == first + 1 => tracing::info!(%task, round = first, "released"),
+            Some(next) => tracing::info!(%task, from = first, to = next - 1, "released"),
+            None => tracing::info!(%task, "the last round is released: the task is over"),
         }
     }
 

@@ -1,26 +1,29 @@
 use std::{
-    net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use axum::{
-    Extension, Json, Router,
-    extract::{ConnectInfo, State},
+    Json, Router,
+    extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use governor::clock::{Clock, DefaultClock};
-use incrowd_protocol::{BulkAnswer, MediaType, RefusedReport, ReleaseHash, Report, paths};
+use incrowd_envelope::Document;
+use incrowd_protocol::{
+    BulkAnswer, MediaType, ProblemDocument, RefusedReport, ReleaseHash, Report, TaskId, paths,
+};
 use incrowd_shuffler::{Outcome, Refusal};
 use serde::Deserialize;
 
 use super::{
     Shuffler, TaskHandle, Upload,
     content::{report_id, reports},
-    gateway, unavailable,
+    gateway,
+    rates::Sender,
+    unavailable,
     windows::milliseconds,
 };
 use crate::{
@@ -42,16 +45,15 @@ pub(super) fn router(shuffler: &Arc<Shuffler>) -> Router {
     } else {
         Guard::only(Role::Device, tokens).protect(uploads)
     };
-    let inner = Guard::everyone(tokens)
-        .protect(public)
-        .merge(uploads)
-        .merge(Guard::only(Role::Bandit, tokens).protect(releases))
-        .with_state(shuffler.clone());
+    let devices = Guard::everyone(tokens).protect(public).merge(uploads);
+    let devices = devices.with_state(shuffler.clone());
+    let releases = Guard::only(Role::Bandit, tokens).protect(releases);
+    let all = devices.clone().merge(releases.with_state(shuffler.clone()));
     if shuffler.gateway.is_none() {
-        return inner;
+        return all;
     }
-    let outer = gateway::router(shuffler, &inner);
-    inner.merge(outer)
+    // A bandit is not a device: nothing behind the gateway waits.
+    all.merge(gateway::router(shuffler, &devices))
 }
 
 /// What the task is, what it guarantees, and the keys to seal reports to. Signed by the shuffler.
@@ -82,14 +84,15 @@ async fn round(
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
-    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    sender: Sender,
     kind: ContentType,
-    Content(body): Content,
+    Content { body, mut memory }: Content,
 ) -> Result<StatusCode, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
     let id = report_id(&id)?;
     let sealed = is_sealed(&kind, handle, MediaType::report)?;
-    shuffler.within_rate(handle, 1, peer.map(|Extension(ConnectInfo(peer))| peer.ip()))?;
+    shuffler.within_rate(handle, 1, sender)?;
+    memory.grow(decoded_bytes(handle))?;
     let report = shuffler.decode(handle, sealed, &body).and_then(|report| {
         if report.id() == id {
             Ok(report)
@@ -112,16 +115,16 @@ async fn put_report(
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
-    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    sender: Sender,
     kind: ContentType,
-    Content(body): Content,
+    Content { body, mut memory }: Content,
 ) -> Result<Json<BulkAnswer>, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
     let sealed = is_sealed(&kind, handle, MediaType::reports)?;
     let parts = reports(&body)?;
     let number = parts.len();
-    let peer = peer.map(|Extension(ConnectInfo(peer))| peer.ip());
-    shuffler.within_rate(handle, number, peer)?;
+    shuffler.within_rate(handle, number, sender)?;
+    memory.grow(number.saturating_mul(decoded_bytes(handle)))?;
     let Decoded { places, reports, mut refused } = if sealed {
         // Opening takes tens of microseconds for each report: not on a thread that others wait for.
         let parts: Vec<_> = parts.into_iter().map(|part| body.slice_ref(part)).collect();
@@ -163,11 +166,14 @@ async fn release(
     let id = task_id(&task)?;
     let round: u32 =
         round.parse().map_err(|_| Problem::new(Kind::NotFound, "a round is a number"))?;
-    match shuffler.release(&id, round, query.after, wait(query.wait)?).await? {
-        Some(release) => {
+    match shuffler.release(&id, round, query.after, wait(query.wait)?).await {
+        // Signed, because a bandit stops asking after it.
+        Err(ending) if ending.kind == Kind::Finished => Ok(shuffler.ending(&id, &ending)),
+        Err(problem) => Err(problem),
+        Ok(Some(release)) => {
             Ok(Signed::from(release).answer(&headers, "private, max-age=31536000, immutable"))
         }
-        None => {
+        Ok(None) => {
             let left = shuffler.until_shown(shuffler.task(&id)?, round).map_or(0, whole_seconds);
             let retry = left.clamp(1, LONGEST_WAIT);
             let retry = [(header::RETRY_AFTER, HeaderValue::from(retry))];
@@ -177,35 +183,28 @@ async fn release(
 }
 
 impl Shuffler {
+    /// The end of a closed task, in this shuffler's own word.
+    fn ending(&self, task: &TaskId, problem: &Problem) -> Response {
+        let document = serde_json::to_vec(&ProblemDocument::new(problem.kind, &*problem.detail))
+            .expect("invariant: a problem is plain data, which can always be written");
+        let signed = Signed::new(document, self.keys().signing(), Document::Ending, task);
+        signed.problem(StatusCode::GONE)
+    }
+
     /// Whether so many reports may come now.
     fn within_rate(
         &self,
         handle: &TaskHandle,
         reports: usize,
-        peer: Option<IpAddr>,
+        sender: Sender,
     ) -> Result<(), Problem> {
         let Some(reports) = NonZeroU32::new(reports as u32) else { return Ok(()) };
-        let limited = |seconds: u64| {
+        self.rates.admit(sender, reports).map_err(|seconds| {
             let counter = self.metrics.outcomes(&handle.task.id(), Kind::RateLimited.name());
             counter.inc_by(u64::from(reports.get()));
             Problem::new(Kind::RateLimited, "more reports a second than this service takes")
                 .retry_after(seconds)
-        };
-        let seconds = |until: governor::NotUntil<_>| {
-            until.wait_time_from(DefaultClock::default().now()).as_secs() + 1
-        };
-        // A bulk above the burst size can never pass; 429 makes the client split it.
-        if let (Some(limiter), Some(peer)) = (&self.per_peer, peer) {
-            // Addresses are in memory only, and only as long as they matter for the limit.
-            if limiter.len() > 100_000 {
-                limiter.retain_recent();
-            }
-            limiter
-                .check_key_n(&peer, reports)
-                .map_err(|_| limited(1))?
-                .map_err(|until| limited(seconds(until)))?;
-        }
-        Ok(())
+        })
     }
 
     /// The report that an upload's bytes are.
@@ -271,31 +270,18 @@ impl Shuffler {
         reports: Vec<Report>,
     ) -> Result<Vec<Outcome>, Problem> {
         let task = handle.task.id();
-        let number = reports.len() as u64;
-        if number == 0 {
+        if reports.is_empty() {
             return Ok(Vec::new());
         }
         self.has_its_history()?;
-        let outcomes = self.commits.accept(Upload { task, reports }).await.map_err(|_| {
-            self.metrics.outcomes(&task, Kind::Unavailable.name()).inc_by(number);
-            unavailable()
-        })?;
-        let (mut counted, mut surplus, mut duplicate) = (0, 0, 0);
-        for outcome in &outcomes {
-            match outcome {
-                Outcome::Counted | Outcome::Released(_) => counted += 1,
-                Outcome::Surplus => surplus += 1,
-                Outcome::Duplicate => duplicate += 1,
-                Outcome::Refused(refusal) => {
-                    self.metrics.outcomes(&task, Problem::from(refusal).kind.name()).inc();
-                }
-            }
-        }
-        handle.counted.inc_by(counted);
-        handle.surplus.inc_by(surplus);
-        handle.duplicate.inc_by(duplicate);
-        Ok(outcomes)
+        self.commits.accept(Upload { task, reports }).await.map_err(|_| unavailable())
     }
+}
+
+/// Bytes of memory that a decoded report takes, with what answers it.
+fn decoded_bytes(handle: &TaskHandle) -> usize {
+    const BESIDE: usize = 256;
+    BESIDE + size_of::<u16>() * handle.mechanism().coordinates()
 }
 
 /// Seconds, rounded up.

@@ -6,32 +6,30 @@ mod group_commit;
 mod handlers;
 mod open_task;
 mod open_tasks;
+mod rates;
 mod windows;
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
-    num::NonZeroU32,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
     time::{Duration, SystemTime},
 };
 
-use axum::{Router, extract::FromRef};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use axum::Router;
 use incrowd_envelope::{Document, SigningKey};
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Mechanism, OpenRound, RoundNotice, Task, TaskId, TaskNotice};
-use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
-    Files, Heads, HttpLimits, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError,
-    ShufflerConfig, Witnessed,
+    Files, Heads, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError, ShufflerConfig,
+    Witnessed,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
+    readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
     round_keys::{self, GuardedStore, Loss},
     store::{CommitError, Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
@@ -40,6 +38,7 @@ use crate::{
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
 pub use open_tasks::{OpenTasks, Progress, Upload};
+use rates::Rates;
 use windows::{milliseconds, open_round};
 
 /// A running shuffler.
@@ -54,13 +53,13 @@ pub struct Shuffler {
     tokens: Arc<Tokens>,
     model_url: Option<String>,
     open_uploads: bool,
-    limits: HttpLimits,
     /// Milliseconds from the closing of a round until its release is shown.
     release_delay: u64,
-    per_peer: Option<DefaultKeyedRateLimiter<IpAddr>>,
+    rates: Rates,
     metrics: Arc<Metrics>,
     /// For open requests.
     stopping: Stopping,
+    probe: Probe,
 }
 
 /// A task that is served.
@@ -68,9 +67,6 @@ struct TaskHandle {
     task: Arc<Task>,
     certificate: Certificate,
     progress: watch::Receiver<Progress>,
-    counted: Counter,
-    surplus: Counter,
-    duplicate: Counter,
     notice: RwLock<Signed>,
     /// The newest notice of the round.
     round: Mutex<Option<(RoundNotice, Signed)>>,
@@ -112,6 +108,7 @@ impl Shuffler {
             }
             let certificate = config.limits.admit(&task)?;
             metrics.certified(&task.id(), &certificate);
+            metrics.shuffles(&task.id());
             prepare(&store, &task, config)?;
             open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
                 |error| match error {
@@ -135,11 +132,7 @@ impl Shuffler {
         let mut handles = HashMap::new();
         for (task, certificate, progress) in opened {
             let notice = notice(&task, &certificate, &keys, gateway.as_ref(), model_url.as_ref());
-            let outcome = |outcome| metrics.outcomes(&task.id(), outcome);
             let handle = TaskHandle {
-                counted: outcome("counted"),
-                surplus: outcome("surplus"),
-                duplicate: outcome("duplicate"),
                 notice: RwLock::new(notice),
                 round: Mutex::new(None),
                 certificate,
@@ -150,7 +143,6 @@ impl Shuffler {
         }
         let release_delay = config.shuffler.release_delay_milliseconds;
         let (commits, writer) = GroupCommit::start(open, watched, metrics.clone(), release_delay);
-        let per_peer = NonZeroU32::new(config.http.reports_per_second_per_peer);
         Ok(Arc::new(Self {
             tasks: handles,
             store,
@@ -162,11 +154,11 @@ impl Shuffler {
             tokens: tokens.clone(),
             model_url,
             open_uploads: config.shuffler.open_uploads,
-            limits: config.http,
             release_delay,
-            per_peer: per_peer.map(Quota::per_second).map(RateLimiter::keyed),
+            rates: Rates::new(&config.http),
             metrics: metrics.clone(),
             stopping: Stopping::default(),
+            probe: Probe::default(),
         }))
     }
 
@@ -272,6 +264,38 @@ impl Shuffler {
         if self.store.went_back() { Err(went_back()) } else { Ok(()) }
     }
 
+    /// Whether the clock is not behind the last closing: a round would stay open for too long.
+    fn clock_is_ahead(&self) -> Result<(), String> {
+        let now = milliseconds(self.store.now());
+        for handle in self.tasks.values() {
+            let round = handle.progress.borrow().round.filter(|round| *round > 1);
+            let window = round.and_then(|round| handle.mechanism().window(round).ok()?);
+            if let Some(window) = window.filter(|window| now < window.opens) {
+                let behind = Duration::from_millis(window.opens - now).as_secs();
+                let task = handle.task.id();
+                return Err(format!(
+                    "the clock is {behind} s behind the last closing of task {task}: set it right"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a report could be stored now and would survive a restart.
+    async fn find_out(&self) -> Result<(), String> {
+        self.commits.check_writable().await.map_err(|_| NO_STORE.to_owned())?;
+        let store = self.store.clone();
+        match tokio::task::spawn_blocking(move || store.check_keys()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(StoreError::RoundKeyLost { task, round })) => Err(format!(
+                "the key of round {round} of task {task} is gone from its medium: at the next start \
+                 the open round would begin anew (shuffler.round_keys)"
+            )),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the keys of rounds could not be looked at".into()),
+        }
+    }
+
     /// How long it is until a release may be shown; none where batches close by count, and when it
     /// may.
     fn until_shown(&self, handle: &TaskHandle, round: u32) -> Option<Duration> {
@@ -291,12 +315,6 @@ impl Shuffler {
     }
 }
 
-impl FromRef<Arc<Shuffler>> for HttpLimits {
-    fn from_ref(shuffler: &Arc<Shuffler>) -> Self {
-        shuffler.limits
-    }
-}
-
 impl Role for Shuffler {
     fn tags(&self) -> Vec<&'static str> {
         if self.gateway.is_some() { vec!["shuffler", "gateway"] } else { vec!["shuffler"] }
@@ -306,12 +324,19 @@ impl Role for Shuffler {
         handlers::router(&self)
     }
 
-    fn ready(&self) -> Later<'_, Result<(), &'static str>> {
+    fn ready(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             if self.store.went_back() {
-                return Err(WENT_BACK);
+                return Err(WENT_BACK.into());
             }
-            self.commits.check_writable().await.map_err(|_| NO_STORE)
+            if self.tasks.values().any(|handle| handle.progress.has_changed().is_err()) {
+                return Err("the thread that commits has ended: restart the service".into());
+            }
+            if self.commits.failed_lately() {
+                return Err(NO_STORE.into());
+            }
+            self.clock_is_ahead()?;
+            self.probe.ask(self.find_out()).await
         })
     }
 

@@ -9,7 +9,7 @@ use axum::{
     http::{Method, Request, header},
 };
 use incrowd_node::{
-    KeyRole, Keys, Metrics, Role, Shuffler, Tokens,
+    KeyRole, Keys, Metrics, Role, Shuffler, Tokens, app,
     role::{self, Role as _},
     store::{MemoryShufflerStore, SqliteShufflerStore},
 };
@@ -41,7 +41,7 @@ impl Service {
             metrics: &metrics,
         };
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys.clone()).unwrap();
-        let routes = shuffler.clone().routes();
+        let routes = app(shuffler.clone().routes(), place.config.http, &metrics);
         Self { shuffler, routes, metrics }
     }
 

@@ -64,8 +64,9 @@ async fn upload(node: &Running, report: &Report) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
     let mut place = Place::new(plain(mechanism(6, 0, &[(2, 12, 1)])));
-    // One report a second for each address, so the shuffler would notice that all come from one.
+    // One report a second for each address, and more through a relay.
     place.config.http.reports_per_second_per_peer = 1;
+    place.config.http.reports_per_second_per_relay = 100;
     let node = place.start(Roles::Shuffler);
     let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
     let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
@@ -85,16 +86,36 @@ async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
     for number in 0..12 {
         let inner = upload(&node, &one_hot(place.mechanism(), 1, number)).await;
         let (status, message) = carried(&client, &url, &keys, &inner).await;
-        assert_eq!(
-            status, 204,
-            "an inner request has no address, so the limit does not hold it up"
-        );
+        assert_eq!(status, 204, "a relay has a limit of its own");
         assert!(message.content().is_empty());
     }
     assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), 0..12));
     let direct = [20, 21].map(|number| one_hot(place.mechanism(), 2, number));
     assert_eq!(node.put(&direct[0]).await.status(), 204);
     assert_eq!(node.put(&direct[1]).await.status(), 429, "outside, the limit is there");
+    relay.stop().await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r23_limits_hold_through_the_gateway() {
+    let mut place = Place::new(plain(mechanism(14, 0, &[(2, 119, 1)])));
+    place.config.http.reports_per_second_per_peer = 5;
+    let node = place.start(Roles::Shuffler);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
+    let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
+    let (began, mut passed) = (std::time::Instant::now(), 0);
+    for number in 0..60 {
+        let inner = upload(&node, &one_hot(place.mechanism(), 1, number)).await;
+        let (status, _) = carried(&client, &url, &keys, &inner).await;
+        assert!(matches!(status, 204 | 429), "{status}");
+        passed += u32::from(status == 204);
+    }
+    let most = 5.0 * (began.elapsed().as_secs_f64() + 1.0);
+    assert!(f64::from(passed) <= most && passed < 60, "{passed} passed");
+    assert_eq!(node.filled().await, (Some(1), Some(passed)));
     relay.stop().await;
     node.stop().await;
 }

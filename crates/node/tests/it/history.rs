@@ -224,7 +224,7 @@ async fn r28_the_bandit_refuses_a_signed_release_that_does_not_follow_what_it_ab
     };
     let serve = async |second: Signed| {
         let first = shuffler.collector.release(&place.task, 1, None, std::time::Duration::ZERO);
-        let first = first.await.unwrap().unwrap();
+        let first = first.await.unwrap().release().unwrap();
         let answer = move |axum::extract::Path((_, round)): axum::extract::Path<(String, u32)>| {
             let Signed { body, signature } =
                 if round == 1 { first.clone() } else { second.clone() };

@@ -1,6 +1,7 @@
 //! The tests of this crate from outside, linked once.
 
 mod access;
+mod attacks;
 mod bandit;
 mod closing;
 mod codebook;
@@ -11,6 +12,7 @@ mod faults;
 mod gateway;
 mod history;
 mod privacy_of_operation;
+mod readiness;
 mod robustness;
 mod round_keys;
 mod sealed;

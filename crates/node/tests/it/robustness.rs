@@ -7,7 +7,6 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,11 +19,11 @@ use incrowd_node::{
 };
 use incrowd_protocol::{MediaType, Report, paths};
 use incrowd_transport::{Trust, client_config};
-use reqwest::{Method, Response};
+use reqwest::Method;
 use tempfile::TempDir;
 
 /// The head of an upload, without the empty line.
-fn head(node: &Running, more: &str) -> String {
+pub fn head(node: &Running, more: &str) -> String {
     format!(
         "PUT {} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {}\r\ncontent-type: {}\r\n{more}",
         paths::report(&node.task.id(), id(0)),
@@ -33,14 +32,14 @@ fn head(node: &Running, more: &str) -> String {
     )
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
+pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream
 }
 
 /// What comes back until the connection or the patience ends.
-fn answer(mut stream: &TcpStream) -> String {
+pub fn answer(mut stream: &TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
@@ -53,7 +52,7 @@ fn answer(mut stream: &TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn is_problem(answer: &str, status: u16, name: &str) -> bool {
+pub fn is_problem(answer: &str, status: u16, name: &str) -> bool {
     answer.starts_with(&format!("HTTP/1.1 {status} "))
         && answer.contains(MediaType::Problem.as_str())
         && answer.contains(&format!("problems.md#{name}\""))
@@ -168,37 +167,8 @@ async fn r21_what_is_no_http_or_no_path_gets_an_error_and_the_service_goes_on() 
     node.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn r21_more_requests_at_once_than_allowed_are_told_to_come_again() {
-    let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
-    place.config.http.concurrent_requests = 2;
-    let node = Arc::new(place.start(Roles::Shuffler));
-    let waiting = [(); 2].map(|()| {
-        let node = node.clone();
-        tokio::spawn(async move { node.release_after(1, 2).await.status().as_u16() })
-    });
-    let mut told = None;
-    eventually("the third is one too many", async || {
-        let answer = node.ask(Method::GET, "/config").send().await.unwrap();
-        told = Some(answer);
-        told.as_ref().unwrap().status() == 503
-    })
-    .await;
-    let told: Response = told.unwrap();
-    assert_eq!(told.headers()["retry-after"], "1");
-    assert_eq!(problem(told).await, (503, "unavailable".into()));
-    let health = node.client.get(format!("{}/healthz", node.admin)).send().await.unwrap();
-    assert_eq!(health.status(), 200, "the operator still gets an answer");
-    for waiting in waiting {
-        assert_eq!(waiting.await.unwrap(), 202);
-    }
-    assert_eq!(node.put(&one_hot(node.mechanism(), 1, 0)).await.status(), 204);
-    assert!(metric(&node.metrics().await, "incrowd_http_requests_total{status=\"503\"}") >= 1.0);
-    Arc::into_inner(node).unwrap().stop().await;
-}
-
 /// Bytes of memory that this process has in use.
-fn resident() -> usize {
+pub fn resident() -> usize {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
@@ -407,7 +377,7 @@ async fn r25_a_full_disk_acknowledges_nothing_and_works_again_once_there_is_spac
     disk.free();
     assert_eq!(node.put(&report(5)).await.status(), 204, "without a restart");
     acknowledged.push(5);
-    assert_eq!(ready(&node).await, 200);
+    eventually("it is ready again", async || ready(&node).await == 200).await;
     tokio::time::sleep(Duration::from_millis(600)).await;
     disk.fill();
     takes_nothing(&node, &report(6)).await;
@@ -466,11 +436,10 @@ async fn r25_a_locked_store_acknowledges_nothing_and_works_again_once_it_is_free
     assert_eq!(closing, 503, "closing is not acknowledged either");
     assert_eq!(node.status().await.closed, Some(false));
     lock.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(ready(&node).await, 200);
     assert_eq!(node.filled().await, (Some(1), Some(1)));
-    for number in 2..4 {
-        assert_eq!(node.put(&report(number)).await.status(), 204);
-    }
+    assert_eq!(node.put(&report(2)).await.status(), 204);
+    eventually("it is ready again", async || ready(&node).await == 200).await;
+    assert_eq!(node.put(&report(3)).await.status(), 204);
     assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), [0, 2, 3]));
     node.stop().await;
 }

@@ -8,7 +8,7 @@ use std::{
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_node::{
-    KeyRole, Keys, Metrics, Role, Roles, Shuffler, Tokens,
+    KeyRole, Keys, Metrics, Role, Roles, Shuffler, Tokens, app,
     role::{Role as _, Service},
     store::{MemoryShufflerStore, ReleaseHash, ShufflerStore},
 };
@@ -80,7 +80,7 @@ impl Set {
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let routes = shuffler.clone().routes();
+        let routes = app(shuffler.clone().routes(), place.config.http, &metrics);
         let server = tokio::spawn(async { axum::serve(listener, routes).await.unwrap() });
         Self {
             clock: clock.clone(),
@@ -356,6 +356,21 @@ async fn r26_a_release_is_shown_at_the_closing_time_and_a_constant_later_however
         set.stop().await;
     }
     assert!(answers.iter().all(|told| *told == answers[0]), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r32_a_clock_behind_the_last_closing_is_told() {
+    let (place, clock) = place();
+    let set = Set::start(&place, &clock).await;
+    set.at(i64::from(WINDOW) + DELAY as i64);
+    set.released(1).await;
+    assert_eq!(set.shuffler.ready().await, Ok(()));
+    set.at(-3600 * 1000);
+    let reason = set.shuffler.ready().await.unwrap_err();
+    assert!(reason.contains("the clock is 3610 s behind the last closing"), "{reason}");
+    set.at(i64::from(WINDOW) + 1);
+    assert_eq!(set.shuffler.ready().await, Ok(()));
+    set.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -361,7 +361,8 @@ impl Running {
     /// The bytes of a release, whose signature is right.
     pub async fn released(&self, round: u32) -> Vec<u8> {
         let wait = Duration::from_secs(20);
-        self.collector.release(&self.task, round, None, wait).await.unwrap().unwrap().body
+        let fetched = self.collector.release(&self.task, round, None, wait).await.unwrap();
+        fetched.release().unwrap().body
     }
 
     /// The bytes of an answer with a right signature.
@@ -426,7 +427,10 @@ impl Running {
 
     pub async fn close(&self) -> StatusCode {
         let path = paths::close(&self.task.id());
-        self.operate(Method::POST, &path).send().await.unwrap().status()
+        // A store that fails takes its time.
+        let patience = Duration::from_secs(90);
+        let request = self.operate(Method::POST, &path).timeout(patience);
+        request.send().await.unwrap().status()
     }
 
     pub async fn stop(self) {

@@ -1,16 +1,38 @@
 //! What an operator sees. No label or value is about a person.
 
-use std::sync::atomic::AtomicU64;
+mod listener;
+mod process;
+
+use std::{sync::atomic::AtomicU64, time::SystemTime};
 
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Task, TaskId};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::{Registry, Unit},
 };
 
-use crate::shuffler::Progress;
+use crate::{Kind, shuffler::Progress};
+pub(crate) use listener::ListenerMetrics;
+use listener::Listeners;
+use process::Process;
+
+/// What becomes of a report, apart from problems.
+const OUTCOMES: [&str; 3] = ["counted", "surplus", "duplicate"];
+/// The problems that a report can have.
+const PROBLEMS: [Kind; 10] = [
+    Kind::InvalidReport,
+    Kind::OtherId,
+    Kind::UnknownKey,
+    Kind::CannotOpen,
+    Kind::Late,
+    Kind::Early,
+    Kind::OtherLaw,
+    Kind::Finished,
+    Kind::RateLimited,
+    Kind::Unavailable,
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TaskLabel {
@@ -30,8 +52,8 @@ struct EpsilonLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StatusLabel {
-    status: u16,
+struct BuildLabel {
+    version: &'static str,
 }
 
 type Float = Gauge<f64, AtomicU64>;
@@ -47,8 +69,12 @@ pub struct Metrics {
     model_version: Family<TaskLabel, Gauge>,
     model_round: Family<TaskLabel, Gauge>,
     collector_failures: Family<TaskLabel, Counter>,
+    collector_up: Family<TaskLabel, Gauge>,
+    last_release: Family<TaskLabel, Gauge>,
     epsilon: Family<EpsilonLabel, Float>,
-    requests: Family<StatusLabel, Counter>,
+    listeners: Listeners,
+    ready: Gauge,
+    commit_queue: Gauge,
     commit_seconds: Histogram,
     commit_reports: Histogram,
     store_failures: Counter,
@@ -62,7 +88,7 @@ impl Default for Metrics {
         let seconds = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
         let sizes = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0];
         let mut metrics = Self {
-            registry: Registry::with_prefix("incrowd"),
+            registry: Registry::default(),
             reports: Family::default(),
             round: Family::default(),
             batch_reports: Family::default(),
@@ -71,8 +97,12 @@ impl Default for Metrics {
             model_version: Family::default(),
             model_round: Family::default(),
             collector_failures: Family::default(),
+            collector_up: Family::default(),
+            last_release: Family::default(),
             epsilon: Family::default(),
-            requests: Family::default(),
+            listeners: Listeners::default(),
+            ready: Gauge::default(),
+            commit_queue: Gauge::default(),
             commit_seconds: Histogram::new(seconds),
             commit_reports: Histogram::new(sizes),
             store_failures: Counter::default(),
@@ -80,7 +110,11 @@ impl Default for Metrics {
             missed_rounds: Family::default(),
             late_releases: Family::default(),
         };
-        let r = &mut metrics.registry;
+        metrics.registry.register_collector(Box::new(Process));
+        let r = metrics.registry.sub_registry_with_prefix("incrowd");
+        let build = Info::new(BuildLabel { version: env!("CARGO_PKG_VERSION") });
+        r.register("build", "The program", build);
+        metrics.listeners.register(r);
         r.register("reports", "Reports by what became of them", metrics.reports.clone());
         r.register("round", "Round being filled, 0 when the task is over", metrics.round.clone());
         r.register(
@@ -100,7 +134,14 @@ impl Default for Metrics {
         r.register("collector_failures", "Times the bandit could not collect a release", failures);
         let help = "Certified epsilon, computed at the start";
         r.register("certificate_epsilon", help, metrics.epsilon.clone());
-        r.register("http_requests", "Answers by status", metrics.requests.clone());
+        let help = "Whether the last try to collect a release worked, or the task is over";
+        r.register("collector_up", help, metrics.collector_up.clone());
+        let help = "When the last release was made, since 1970, in whole minutes";
+        let last = metrics.last_release.clone();
+        r.register_with_unit("last_release_timestamp", help, Unit::Seconds, last);
+        r.register("ready", "Whether the service is ready", metrics.ready.clone());
+        let help = "Requests that wait for a commit";
+        r.register("commit_queue", help, metrics.commit_queue.clone());
         let commit = metrics.commit_seconds.clone();
         r.register_with_unit("commit", "Time of a durable commit", Unit::Seconds, commit);
         r.register("commit_reports", "Reports in a commit", metrics.commit_reports.clone());
@@ -120,10 +161,40 @@ fn label(task: &TaskId) -> TaskLabel {
 }
 
 impl Metrics {
-    /// Counts reports that had one outcome: `counted`, `surplus`, `duplicate`, or a
-    /// problem's name.
+    /// Counts reports that had one outcome: `counted`, `surplus`, `duplicate`, or a problem's name.
     pub(crate) fn outcomes(&self, task: &TaskId, outcome: &'static str) -> Counter {
         self.reports.get_or_create_owned(&OutcomeLabel { task: task.to_string(), outcome })
+    }
+
+    /// Every counter of a shuffler's task, present from now on.
+    pub(crate) fn shuffles(&self, task: &TaskId) {
+        for outcome in OUTCOMES.into_iter().chain(PROBLEMS.map(Kind::name)) {
+            let _ = self.outcomes(task, outcome);
+        }
+        let label = label(task);
+        for counter in [&self.missed_rounds, &self.late_releases] {
+            let _ = counter.get_or_create(&label);
+        }
+    }
+
+    /// The metrics of a listener: `devices`, `admin` or `relay`.
+    pub(crate) fn listener(&self, name: &'static str) -> ListenerMetrics {
+        self.listeners.of(name)
+    }
+
+    pub(crate) fn is_ready(&self, ready: bool) {
+        self.ready.set(i64::from(ready));
+    }
+
+    /// Requests that wait for a commit.
+    pub(crate) fn commit_queue(&self) -> &Gauge {
+        &self.commit_queue
+    }
+
+    pub(crate) fn released(&self, task: &TaskId, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let minutes = since.as_secs() / 60;
+        self.last_release.get_or_create(&label(task)).set(60 * minutes as i64);
     }
 
     pub(crate) fn certified(&self, task: &TaskId, certificate: &Certificate) {
@@ -152,6 +223,14 @@ impl Metrics {
 
     pub(crate) fn collector_failed(&self, task: &TaskId) {
         self.collector_failures.get_or_create(&label(task)).inc();
+        self.collects(task, false);
+    }
+
+    /// Whether the collector of a task works; its counters are present from now on.
+    pub(crate) fn collects(&self, task: &TaskId, works: bool) {
+        let label = label(task);
+        let _ = self.collector_failures.get_or_create(&label);
+        self.collector_up.get_or_create(&label).set(i64::from(works));
     }
 
     pub(crate) fn committed(&self, seconds: f64, reports: usize) {
@@ -173,10 +252,6 @@ impl Metrics {
 
     pub(crate) fn released_late(&self, task: &TaskId, rounds: u32) {
         self.late_releases.get_or_create(&label(task)).inc_by(u64::from(rounds));
-    }
-
-    pub(crate) fn answered(&self, status: u16) {
-        self.requests.get_or_create(&StatusLabel { status }).inc();
     }
 
     /// The text that Prometheus reads.
