@@ -177,8 +177,9 @@ impl Server {
     /// Waits for the first model.
     fn wait_for_model(&self, task: &Task) {
         let bandit = BanditApi::new(self.base(), &Trust::Nobody).unwrap();
-        let wait = Duration::from_secs(30);
-        while runtime().block_on(bandit.model(task, 0, wait)).unwrap().is_none() {}
+        while runtime().block_on(bandit.model(task, None)).unwrap().model.is_none() {
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The bytes of a request for a plain report.
@@ -440,7 +441,7 @@ fn compare() {
 
     let (mut own, mut peer) = (Vec::new(), Vec::new());
     server.wait_for_model(&notice.task);
-    let path = paths::model(&server.task(), 0, 0);
+    let path = paths::model(&server.task());
     let get = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").into_bytes();
     let requests = Arc::new(vec![vec![get]; CONNECTIONS]);
     for _ in 0..RUNS {

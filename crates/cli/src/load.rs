@@ -17,8 +17,10 @@ use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
 use incrowd_node::read_token;
-use incrowd_protocol::{Model, ReportId, Task, TaskId, TaskNotice, push_report};
-use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, TransportError, Trust};
+use incrowd_protocol::{EntityTag, Model, ReportId, Task, TaskId, TaskNotice, push_report};
+use incrowd_transport::{
+    Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError, Trust,
+};
 use serde::Serialize;
 use tokio::{sync::watch, task::JoinSet};
 
@@ -325,17 +327,17 @@ fn arms(dimension: usize, actions: u16, bound: f64) -> Result<Vec<Vec<f64>>, Box
     Ok(bytes.chunks_exact(2 * dimension).map(arm).collect())
 }
 
-/// Keeps the newest model, as a device does.
+/// Keeps the newest model. All synthetic devices share it, so it is asked for more often than one
+/// device would.
 async fn follow_models(bandit: BanditApi, task: Task, published: watch::Sender<Option<Model>>) {
-    let mut version = 0;
+    let mut known = None;
     loop {
-        match bandit.model(&task, version, Duration::from_secs(20)).await {
-            Ok(Some((_, model))) if model.version() > version => {
-                version = model.version();
-                published.send_replace(Some(model));
-            }
-            _ => tokio::time::sleep(Duration::from_millis(200)).await,
+        let answer = bandit.model(&task, known.as_ref()).await;
+        if let Ok(ModelAnswer { model: Some((signed, model)), .. }) = answer {
+            known = Some(EntityTag::of(&signed.body));
+            published.send_replace(Some(model));
         }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

@@ -7,7 +7,8 @@ use incrowd_device::{Arm, Device};
 use incrowd_envelope::seal;
 use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ShufflerConfig};
 use incrowd_protocol::{
-    Blocks, Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window, push_report,
+    Blocks, EntityTag, Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window,
+    push_report,
 };
 use incrowd_sim::{Algorithm, Choice, Progress, SimulationError};
 use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust};
@@ -40,7 +41,8 @@ pub struct Served {
     people: u32,
     /// How many come in one round at most.
     most: u32,
-    version: u64,
+    /// The newest model that was fetched.
+    known: Option<EntityTag>,
     progress: Progress,
     node: Option<Node>,
 }
@@ -98,7 +100,7 @@ impl Served {
             window: Window { opens: 0, closes: 0 },
             people: 0,
             most: people,
-            version: 0,
+            known: None,
             progress: Progress::default(),
             node: Some(node),
         })
@@ -142,9 +144,10 @@ impl Served {
         };
         (self.round, self.window, self.people) = (round, window, 0);
         self.progress.batches = u64::from(round - 1);
-        let newer = self.bandit.model(&self.task, self.version, Duration::ZERO);
-        if let Some((_, model)) = self.runtime.block_on(newer)? {
-            self.version = model.version();
+        // Once in a round, whatever the answer's max-age: there is no cache on the way.
+        let newest = self.bandit.model(&self.task, self.known.as_ref());
+        if let Some((signed, model)) = self.runtime.block_on(newest)?.model {
+            self.known = Some(EntityTag::of(&signed.body));
             self.progress.models = model.version();
             self.model = Some(model);
         }

@@ -34,6 +34,7 @@ impl Default for Limits {
 /// | `default_action` | any, by lot |
 /// | `hold_out` | nobody |
 /// | `poll_interval` | 1 minute |
+/// | `model_interval` | 30 seconds |
 /// | `state_file`, `token`, `relay`, `features` | none |
 /// | `plain`, `allow_plain_http` | off |
 #[derive(Clone)]
@@ -60,6 +61,7 @@ pub(crate) struct Settings {
     pub(crate) reward_window: Duration,
     pub(crate) jitter: Duration,
     pub(crate) poll_interval: Duration,
+    pub(crate) model_interval: Duration,
     pub(crate) plain: bool,
     pub(crate) wall: WallClock,
 }
@@ -74,6 +76,7 @@ impl Builder {
             reward_window: minutes(10),
             jitter: minutes(10),
             poll_interval: minutes(1),
+            model_interval: Duration::from_secs(30),
             plain: false,
             wall: WallClock::default(),
         };
@@ -176,6 +179,14 @@ impl Builder {
         self
     }
 
+    /// The least time between two fetches of the model. A server or cache that gives the model out
+    /// for longer is asked when that is over; the next fetch is at a time drawn uniformly from one
+    /// to two times the longer of both, whatever the device does.
+    pub fn model_interval(mut self, interval: Duration) -> Self {
+        self.settings.model_interval = interval;
+        self
+    }
+
     /// An Oblivious HTTP relay for all requests to the shuffler.
     ///
     /// # Privacy
@@ -237,6 +248,7 @@ impl Builder {
             ("reward_window", settings.reward_window),
             ("jitter", settings.jitter),
             ("poll_interval", settings.poll_interval),
+            ("model_interval", settings.model_interval),
         ] {
             if value > year {
                 let value = value.as_secs_f64();

@@ -1,7 +1,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use incrowd_device::{Arm, Fields, InputProblem};
@@ -210,7 +209,7 @@ impl Client {
 
     /// Fetches a newer model now; whether there was one. It happens in the background anyway.
     pub async fn refresh(&self) -> Result<bool, ClientError> {
-        self.core.fetch_model(Duration::ZERO).await
+        Ok(self.core.fetch_model().await?.0)
     }
 
     /// Waits until no report is pending or on its way. Without network that takes until there is:

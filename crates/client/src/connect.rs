@@ -132,6 +132,7 @@ impl Builder {
             }),
             live: Arc::new(Mutex::new(Live {
                 model,
+                fetched: None,
                 notice,
                 round: state.newest_round,
                 clock: (state.clock, None),

@@ -4,7 +4,8 @@ use std::{
 };
 
 use incrowd_device::{Device, Next};
-use incrowd_protocol::{Closes, Model, OpenRound, Round, Task, TaskNotice};
+use incrowd_envelope::Signed;
+use incrowd_protocol::{Closes, EntityTag, Model, OpenRound, Round, Task, TaskNotice};
 use incrowd_transport::{BanditApi, ShufflerApi, TransportError, retry};
 use tokio::{sync::watch, time::Instant};
 
@@ -42,6 +43,8 @@ pub(crate) struct Progress {
 /// What changes, and is read without waiting.
 pub(crate) struct Live {
     pub(crate) model: Option<Arc<Model>>,
+    /// The last model that came over the network, in this process.
+    pub(crate) fetched: Option<EntityTag>,
     /// The last notice, and when it came over the network.
     pub(crate) notice: (TaskNotice, Option<Instant>),
     pub(crate) round: u32,
@@ -222,26 +225,37 @@ impl Core {
         self.store.update_then(change, believe).await
     }
 
-    /// Fetches a newer model, if there is one within `wait`; whether there was.
+    /// Fetches the newest model; whether it is newer, and how long the answer is good for. A cache
+    /// on the way may give out an older one for a while, which changes nothing.
     ///
     /// # Privacy
     /// The device ranks with a model only once the state file has its version: otherwise a restart
-    /// could accept an older one.
-    pub(crate) async fn fetch_model(&self, wait: Duration) -> Result<bool, ClientError> {
-        let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
-        let Some((signed, model)) = self.bandit.model(&self.task, newest, wait).await? else {
-            return Ok(false);
-        };
+    /// could accept an older one. Only a model that this process fetched is named in a request: one
+    /// of an earlier life would tell how long the device was away.
+    pub(crate) async fn fetch_model(&self) -> Result<(bool, Duration), ClientError> {
+        let known = lock(&self.live).fetched.clone();
+        let answer = self.bandit.model(&self.task, known.as_ref()).await?;
+        let fresh_for = answer.fresh_for;
+        let Some((signed, model)) = answer.model else { return Ok((false, fresh_for)) };
+        let tag = EntityTag::of(&signed.body);
+        let newer = self.believe_model(signed, model).await?;
+        // Only now: what could not be written down must come again.
+        lock(&self.live).fetched = Some(tag);
+        Ok((newer, fresh_for))
+    }
+
+    /// Takes a checked model into use, if it is newer; whether it was.
+    async fn believe_model(&self, signed: Signed, model: Model) -> Result<bool, ClientError> {
         let model = Arc::new(model);
         let (live, believed) = (Arc::clone(&self.live), Arc::clone(&model));
         let change = |state: &mut State| {
             // The live model changes only inside updates, so no other fetch comes between.
             let newest = lock(&self.live).model.as_ref().map_or(0, |model| model.version());
-            if state.model.as_ref() == Some(&signed) {
+            if model.version() < newest || state.model.as_ref() == Some(&signed) {
                 return Ok(false);
             }
-            if model.version() <= newest {
-                return Err(ClientError::ModelRollback { found: model.version(), newest });
+            if model.version() == newest {
+                return Err(ClientError::ModelChanged { version: newest });
             }
             state.model = Some(signed);
             Ok(true)

@@ -58,13 +58,11 @@ pub enum ClientError {
         /// Of the caller.
         limit: f64,
     },
-    /// A model that is not newer than the newest accepted one, or another one with its version.
-    #[error("the model has version {found}, must be above {newest}")]
-    ModelRollback {
-        /// Of the model.
-        found: u64,
-        /// The newest that was ever accepted.
-        newest: u64,
+    /// Another model with the version of the newest accepted one: not everyone gets the same.
+    #[error("the bandit signed two models with version {version}")]
+    ModelChanged {
+        /// Of both.
+        version: u64,
     },
     /// A round before one that was seen.
     #[error("the round is {found}, must be at least {newest}")]

@@ -16,9 +16,8 @@ use axum::{
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use incrowd_envelope::{Document, SigningKey};
-use incrowd_protocol::{MediaType, SIGNATURE_HEADER, TaskId};
+use incrowd_protocol::{EntityTag, MediaType, SIGNATURE_HEADER, TaskId};
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::{
@@ -187,7 +186,7 @@ impl Signed {
     }
 
     /// The document, or 304 if the caller has it.
-    pub fn answer(&self, request: &HeaderMap, cache: &'static str) -> Response {
+    pub fn answer(&self, request: &HeaderMap, cache: &str) -> Response {
         let known = request.get_all(header::IF_NONE_MATCH).iter().any(|tags| {
             let tags = tags.to_str().unwrap_or_default();
             let own = self.etag.to_str().expect("invariant: an etag is hex digits in quotes");
@@ -205,14 +204,15 @@ impl Signed {
         };
         let headers = response.headers_mut();
         headers.insert(header::ETAG, self.etag.clone());
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
+        let cache = HeaderValue::try_from(cache).expect("invariant: directives are ASCII");
+        headers.insert(header::CACHE_CONTROL, cache);
         response
     }
 }
 
 impl From<incrowd_envelope::Signed> for Signed {
     fn from(incrowd_envelope::Signed { body, signature }: incrowd_envelope::Signed) -> Self {
-        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&body)[..16]));
+        let etag = EntityTag::of(&body).to_string();
         let header = |text: String| {
             HeaderValue::try_from(text).expect("invariant: hex digits and quotes fit a header")
         };

@@ -18,6 +18,7 @@ pub struct Problem {
     /// The violated rule, without anything of the request's content.
     pub detail: String,
     retry_after: Option<u64>,
+    max_age: Option<u64>,
 }
 
 impl Problem {
@@ -25,7 +26,14 @@ impl Problem {
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let retry_after =
             matches!(kind, Kind::Unavailable | Kind::RateLimited | Kind::NoModel | Kind::Early);
-        Self { kind, detail: detail.into(), retry_after: retry_after.then_some(1) }
+        Self { kind, detail: detail.into(), retry_after: retry_after.then_some(1), max_age: None }
+    }
+
+    /// The same, which caches may keep and nobody needs to ask about before.
+    #[must_use]
+    pub fn cacheable(mut self, seconds: u64) -> Self {
+        self.max_age = Some(seconds);
+        self.retry_after(seconds)
     }
 
     /// The same, with when to try again.
@@ -44,7 +52,14 @@ impl IntoResponse for Problem {
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MediaType::Problem.as_str()));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let cache = self.max_age.map_or_else(
+            || HeaderValue::from_static("no-store"),
+            |seconds| {
+                HeaderValue::try_from(format!("public, max-age={seconds}"))
+                    .expect("invariant: directives are ASCII")
+            },
+        );
+        headers.insert(header::CACHE_CONTROL, cache);
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }

@@ -12,6 +12,7 @@
 mod bulk;
 mod closes;
 mod comparison;
+mod entity_tag;
 mod error;
 mod fraction;
 mod hex32;
@@ -38,6 +39,7 @@ pub mod words;
 pub use bulk::{BULK_LIMIT, BulkAnswer, RefusedReport, push_report, split_reports};
 pub use closes::{Closes, OpenRound, Window};
 pub use comparison::ComparisonSlot;
+pub use entity_tag::EntityTag;
 pub use error::ProtocolError;
 pub use fraction::{FlipProbability, OutsideProbability};
 pub use hex_lower::parse_hex;

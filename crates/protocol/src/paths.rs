@@ -56,9 +56,9 @@ pub fn release(task: &TaskId, round: u32, after: Option<ReleaseHash>, wait: u64)
     format!("{path}?wait={wait}{after}")
 }
 
-/// Fills [`MODEL`], for a version above `after`; the bandit waits up to `wait` seconds for one.
-pub fn model(task: &TaskId, after: u64, wait: u64) -> String {
-    format!("{}?after={after}&wait={wait}", of(MODEL, task))
+/// Fills [`MODEL`].
+pub fn model(task: &TaskId) -> String {
+    of(MODEL, task)
 }
 
 /// Fills [`CLOSE`].
@@ -89,7 +89,7 @@ mod tests {
                 release(&task, 3, Some(ReleaseHash::from_bytes([1; 32])), 20),
                 format!("/releases/3?wait=20&after={}", "01".repeat(32)),
             ),
-            (model(&task, 7, 0), "/model?after=7&wait=0".to_owned()),
+            (model(&task), "/model".to_owned()),
             (close(&task), "/close".to_owned()),
         ] {
             assert_eq!(found, format!("{base}{rest}"));

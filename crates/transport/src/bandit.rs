@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use incrowd_envelope::Signed;
-use incrowd_protocol::{Mechanism, Model, ProblemKind, Task, paths, triangle};
+use incrowd_protocol::{EntityTag, Mechanism, Model, ProblemKind, Task, paths, triangle};
 
 use crate::{Address, Http, Request, TransportError, Trust, documents};
 
@@ -9,30 +9,43 @@ use crate::{Address, Http, Request, TransportError, Trust, documents};
 #[derive(Debug, Clone)]
 pub struct BanditApi(Http);
 
+/// What a bandit, or a cache in front of it, answered.
+#[derive(Debug, Clone)]
+pub struct ModelAnswer {
+    /// The newest model, checked; none before the first, and when it is the one that was known.
+    pub model: Option<(Signed, Model)>,
+    /// How long the answer may be kept. It is no use to ask before.
+    pub fresh_for: Duration,
+}
+
 impl BanditApi {
     /// The bandit at an address.
     pub fn new(address: Address, trust: &Trust) -> Result<Self, TransportError> {
         Http::new(address, trust).map(Self)
     }
 
-    /// A model with a version above `after`, checked; none when there is no newer one, also after
-    /// waiting. Whether its version is above what the caller accepted is for the caller.
+    /// The newest model, if it is another one than the caller knows. Whether its version is above
+    /// what the caller accepted is for the caller: a cache may give out an older one for a while.
+    ///
+    /// # Privacy
+    /// `known` is computed here from the bytes of a model, which are the same for everyone. What a
+    /// server calls a document is never sent back: it could be a name for this device.
     pub async fn model(
         &self,
         task: &Task,
-        after: u64,
-        wait: Duration,
-    ) -> Result<Option<(Signed, Model)>, TransportError> {
-        let path = paths::model(&task.id(), after, wait.as_secs());
-        let request = Request::get(path).wait(wait).limit(longest_model(task.mechanism()));
+        known: Option<&EntityTag>,
+    ) -> Result<ModelAnswer, TransportError> {
+        let limit = longest_model(task.mechanism());
+        let request = Request::get(paths::model(&task.id())).limit(limit).unless(known);
         let answer = self.0.send(request).await?;
-        let problem = answer.problem().map(|problem| problem.kind);
-        if answer.status == 304 || problem == Some(ProblemKind::NoModel) {
-            return Ok(None);
+        let fresh_for = answer.fresh_for();
+        let none_yet = answer.problem().is_some_and(|found| found.kind == ProblemKind::NoModel);
+        if none_yet || known.is_some() && answer.status == 304 {
+            return Ok(ModelAnswer { model: None, fresh_for });
         }
         let signed = answer.signed("model")?;
         let model = documents::model(&signed, task)?;
-        Ok(Some((signed, model)))
+        Ok(ModelAnswer { model: Some((signed, model)), fresh_for })
     }
 }
 

@@ -4,10 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use incrowd_envelope::Signed;
-use incrowd_protocol::{MediaType, SIGNATURE_HEADER};
+use incrowd_protocol::{EntityTag, MediaType, SIGNATURE_HEADER};
 use reqwest::{
     Method,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+    header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, IF_NONE_MATCH,
+        RETRY_AFTER,
+    },
     redirect::Policy,
 };
 
@@ -82,6 +85,16 @@ impl Request {
         self
     }
 
+    /// The same, for a document other than the one that is known, if there is one.
+    #[must_use]
+    pub fn unless(mut self, known: Option<&EntityTag>) -> Self {
+        if let Some(tag) = known {
+            let tag = HeaderValue::try_from(tag.to_string());
+            self.headers.insert(IF_NONE_MATCH, tag.expect("invariant: hex digits in quotes"));
+        }
+        self
+    }
+
     /// The same; the server was asked to wait this long.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
@@ -127,6 +140,16 @@ impl Answer {
     /// How long the server asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.header(RETRY_AFTER.as_str())?.trim().parse().ok().map(Duration::from_secs)
+    }
+
+    /// How long it is no use to ask again: what caches may keep it, or `retry-after`.
+    pub fn fresh_for(&self) -> Duration {
+        let directives = self.header(CACHE_CONTROL.as_str()).unwrap_or_default().split(',');
+        let max_age = directives
+            .filter_map(|directive| directive.trim().strip_prefix("max-age="))
+            .find_map(|seconds| seconds.parse().ok())
+            .map_or(Duration::ZERO, Duration::from_secs);
+        max_age.max(self.retry_after().unwrap_or_default())
     }
 
     /// The problem, if it is one of incrowd's.
@@ -194,5 +217,30 @@ impl Http {
         }
         let status = response.status().as_u16();
         Ok(Answer { status, headers: std::mem::take(response.headers_mut()), body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_how_long_it_is_good_for() {
+        for (cache, after, seconds) in [
+            (None, None, 0),
+            (Some("public, max-age=60"), None, 60),
+            (Some("public,max-age=60 , immutable"), Some("5"), 60),
+            (Some("public, max-age=5"), Some("90"), 90),
+            (Some("no-store"), Some("1"), 1),
+            (Some("max-age=, s-maxage=9"), Some("Wed, 21 Oct 2015 07:28:00 GMT"), 0),
+            (Some("max-age=-1"), None, 0),
+        ] {
+            let mut headers = HeaderMap::new();
+            let value = HeaderValue::from_static;
+            cache.into_iter().for_each(|text| drop(headers.insert(CACHE_CONTROL, value(text))));
+            after.into_iter().for_each(|text| drop(headers.insert(RETRY_AFTER, value(text))));
+            let answer = Answer { status: 200, headers, body: Vec::new() };
+            assert_eq!(answer.fresh_for(), Duration::from_secs(seconds), "{cache:?} {after:?}");
+        }
     }
 }

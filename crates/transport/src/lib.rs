@@ -21,7 +21,7 @@ mod shuffler;
 mod tls;
 
 pub use address::Address;
-pub use bandit::BanditApi;
+pub use bandit::{BanditApi, ModelAnswer};
 pub use error::{Refusal, TransportError};
 pub use failure::{NetworkFailure, TlsFailure};
 pub use http::{Answer, Http, Request, client};

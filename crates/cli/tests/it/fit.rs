@@ -221,7 +221,7 @@ fn a_service_serves_the_prior_before_the_first_report() {
     let service = Service::start(&mut serve, &site.path("serve.log")).unwrap();
     let task: TaskConfig = toml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let id = service.said[2].strip_prefix("task ").unwrap().parse().unwrap();
-    let path = incrowd_protocol::paths::model(&id, 0, 30);
+    let path = incrowd_protocol::paths::model(&id);
     let answer = Caller::new().get(&format!("{}{path}", service.url), None).unwrap();
     assert_eq!(answer.status, 200);
     follows_the_prior(&task, &serde_json::from_slice(&answer.body).unwrap());

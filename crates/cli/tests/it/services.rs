@@ -377,8 +377,7 @@ fn an_old_store_put_back_is_refused_before_it_counts() {
         let first = (round as usize - 1) * 3;
         let parcels: Vec<_> = (first..first + 3).map(|i| site.one_hot(round, i % 9)).collect();
         assert_eq!(post(&parcels, &caller, &site, &service.url).unwrap().bulk().accepted, 3);
-        let url = site.at(&service.url, &format!("model?after={}&wait=30", round - 1));
-        assert_eq!(caller.get(&url, None).unwrap().status, 200);
+        site.model(&caller, &service.url, round - 1);
     };
     let service = site.start(&mut serve());
     assert!(fs::read_to_string(&log).unwrap().contains("keys of rounds: "));
@@ -536,10 +535,7 @@ fn export_backup_restore_and_close() {
     fill(1, 3, &shuffler);
     fill(2, 3, &shuffler);
     fill(3, 2, &shuffler);
-    let model = |base: &str, after: u32| {
-        let url = site.at(base, &format!("model?after={after}&wait=30"));
-        caller.get(&url, None).unwrap().body.clone()
-    };
+    let model = |base: &str, after: u32| site.model(&caller, base, after);
     let second = model(&bandit.url, 1);
     assert!(statuses(&site, &bandit, "bandit-admin").contains("model 2 after 2 rounds"));
     let export = |data: &str, what: &str| -> Vec<Value> {

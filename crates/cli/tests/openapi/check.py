@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 PLAN = """
@@ -61,6 +62,16 @@ def ask(method, url, token=None, body=None, kind=None):
     headers |= {"content-type": kind} if kind else {}
     with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=60) as answer:
         return answer.status, answer.read()
+
+
+def eventually(url):
+    """Waits until there is something."""
+    for _ in range(600):
+        try:
+            return ask("GET", url)
+        except urllib.error.HTTPError:
+            time.sleep(0.1)
+    raise SystemExit(f"nothing at {url}")
 
 
 def fill_a_batch(base, token):
@@ -113,7 +124,7 @@ def main():
             running.append(process)
             base = f"{shuffler}/v1/tasks/{task}"
             fill_a_batch(base, tokens["device"])
-            ask("GET", f"{bandit}/v1/tasks/{task}/model?wait=30")
+            eventually(f"{bandit}/v1/tasks/{task}/model")
             examine(folder, "shuffler", shuffler, task, tokens)
             if ask("GET", f"{base}/releases/2", tokens["bandit"])[0] != 200:
                 raise SystemExit("no report that schemathesis sent was counted: it does not get beyond the guards")

@@ -1,14 +1,19 @@
 //! Ranking is local: with a model or without, online or not, through fields or features, from async
 //! code or not.
 
-use crate::common::{ACTIONS, Server, Shape, until};
+use std::time::Duration;
+
+use crate::common::{ACTIONS, Frozen, Server, Shape, settle, until};
 use incrowd_client::{
     ClientError, FeatureMap, FieldProblem, Fields, InputProblem, Phase, Problem, Value, blocking,
     transport::{NetworkFailure, TransportError},
 };
-use incrowd_protocol::{ModelParts, SlotParts};
+use incrowd_protocol::{EntityTag, ModelParts, SlotParts};
+use tokio::time::advance;
 
 const CLOSED: &str = "http://127.0.0.1:1";
+/// Seconds that pass at once.
+const STEP: u64 = 5;
 
 #[tokio::test]
 async fn a_restart_without_network_ranks_with_the_last_model() {
@@ -133,6 +138,93 @@ async fn models_come_by_themselves() {
     server.world().publish_parts(&parts);
     let client = server.client().connect().await.unwrap();
     until("a model", || client.status().model_version == Some(3)).await;
+}
+
+/// When models were asked for, in seconds since the first time, after so many more.
+async fn asked_for_models(server: &Server, seconds: u64) -> Vec<u64> {
+    for _ in 0..seconds / STEP {
+        settle(2).await;
+        advance(Duration::from_secs(STEP)).await;
+    }
+    settle(2).await;
+    let world = server.world();
+    let times: Vec<_> = world.asked.iter().filter(|(path, _)| path == "model").collect();
+    times.iter().map(|(_, at)| (*at - times[0].1).as_secs()).collect()
+}
+
+/// False alarms: at least 17 pauses, each of one length with probability at most 1/6, are all as
+/// long as the first one with probability below 6^-16 < 1e-12 for each of two devices.
+#[tokio::test(start_paused = true)]
+async fn r19_models_are_asked_for_at_drawn_times_and_named_by_their_bytes_only() {
+    let _frozen = Frozen::new();
+    for (least, cache) in [(30, "public, max-age=5"), (60, "public, max-age=60")] {
+        let server = &Server::start(Shape::default()).await;
+        server.world().model_headers = vec![("cache-control", cache.into())];
+        let parts = server.world().parts(1, [1.0, 0.0]);
+        server.world().publish_parts(&parts);
+        let client = server.client().connect().await.unwrap();
+        let times = asked_for_models(server, 40 * least).await;
+        assert!((18..=41).contains(&times.len()), "{times:?}");
+        let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let range = least..=2 * least + STEP;
+        assert!(pauses.iter().all(|pause| range.contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
+        // The server calls the model "device-7": that is not repeated.
+        let tag = EntityTag::of(server.world().model.as_ref().unwrap().0.as_bytes()).to_string();
+        let known = server.world().known.clone();
+        assert_eq!(known[0], None);
+        assert!(known[1..].iter().all(|known| *known == Some(tag.clone())), "{known:?}");
+        // The next version comes with one of the next requests.
+        let parts = server.world().parts(2, [0.0, 1.0]);
+        server.world().publish_parts(&parts);
+        asked_for_models(server, 2 * least + STEP).await;
+        until("the next model", || client.status().model_version == Some(2)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_model_a_server_that_asks_for_patience_gets_it() {
+    let _frozen = Frozen::new();
+    let server = Server::start(Shape::default()).await;
+    server.world().model_headers = vec![("retry-after", "300".into())];
+    let client = server.client().connect().await.unwrap();
+    let times = asked_for_models(&server, 3000).await;
+    assert!((5..=10).contains(&times.len()), "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 300), "{times:?}");
+    assert_eq!((client.status().model_version, client.status().last_error), (None, None));
+    // Nor does a server that asks for a year get that.
+    server.world().model_headers = vec![("cache-control", "public, max-age=31536000".into())];
+    let parts = server.world().parts(1, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    asked_for_models(&server, 605).await;
+    until("a model", || client.status().model_version == Some(1)).await;
+    let parts = server.world().parts(2, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    for _ in 0..9 {
+        advance(Duration::from_secs(900)).await;
+        settle(5).await;
+    }
+    until("the next model", || client.status().model_version == Some(2)).await;
+}
+
+/// A model of an earlier life is not named: it would tell how long the device was away.
+#[tokio::test]
+async fn a_restart_asks_for_the_model_like_a_new_device() {
+    let server = Server::start(Shape::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let builder = server.client().state_file(folder.path().join("state.json"));
+    let parts = server.world().parts(1, [1.0, 0.0]);
+    server.world().publish_parts(&parts);
+    for _ in 0..2 {
+        let client = builder.clone().connect().await.unwrap();
+        client.refresh().await.unwrap();
+        assert_eq!(client.refresh().await, Ok(false));
+        assert_eq!(client.status().model_version, Some(1));
+        client.close().await;
+        let known = std::mem::take(&mut server.world().known);
+        assert_eq!(known[0], None);
+        assert!(known.last().unwrap().is_some());
+    }
 }
 
 #[test]

@@ -1,59 +1,47 @@
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::State,
-    http::{HeaderMap, HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
-};
-use incrowd_protocol::paths;
-use serde::Deserialize;
+use axum::{Router, extract::State, http::HeaderMap, response::Response, routing::get};
+use incrowd_protocol::{Mechanism, paths};
 
 use super::BanditServer;
 use crate::{
-    http::{Guard, PathOf, QueryOf, task_id, wait},
+    http::{Guard, PathOf, task_id},
     problem::{Kind, Problem},
 };
+
+/// Where batches close by time, an answer may be kept for this part of the shortest round.
+const PART_OF_A_ROUND: u64 = 60;
+/// And at most so many seconds.
+const LONGEST: u64 = 300;
+/// Where they close by count, nobody knows when the next model comes.
+const BY_COUNT: u64 = 5;
 
 pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
     let router = Router::new().route(paths::MODEL, get(model));
     Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone())
 }
 
-#[derive(Deserialize)]
-struct After {
-    /// Version the caller has: only a newer model is of interest.
-    after: Option<u64>,
-    /// Seconds to wait for one, 0 to 60.
-    wait: Option<u64>,
-}
-
-/// The newest model: the same bytes for everyone. Signed by the bandit.
+/// The newest model: the same bytes for everyone, so that any cache can give them out. It is
+/// answered at once: a request that anyone may make never waits. Signed by the bandit.
 async fn model(
     State(bandit): State<Arc<BanditServer>>,
     PathOf(task): PathOf<String>,
-    QueryOf(query): QueryOf<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let handle = bandit.task(&task_id(&task)?)?;
-    let mut model = handle.model.subscribe();
-    let wait = wait(query.wait)?;
-    if !wait.is_zero() {
-        let after = query.after.unwrap_or(0);
-        let newer =
-            model.wait_for(|model| model.as_ref().is_some_and(|model| model.version > after));
-        bandit.stopping.or(newer, wait).await;
-    }
-    let current = model.borrow().clone();
-    match current {
-        None => Err(Problem::new(Kind::NoModel, "no batch of this task is full yet")),
-        Some(current) if query.after.is_some_and(|after| current.version <= after) => {
-            let cache = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-            Ok((StatusCode::NOT_MODIFIED, cache).into_response())
-        }
-        // A model with `after` answers one moment's question and must not be kept for the next.
-        Some(current) if query.after.is_some() => Ok(current.signed.answer(&headers, "no-store")),
-        Some(current) => Ok(current.signed.answer(&headers, "public, max-age=5")),
-    }
+    let seconds = max_age(handle.task.mechanism());
+    let published = handle.model.borrow();
+    let published = published.as_ref().ok_or_else(|| {
+        Problem::new(Kind::NoModel, "no batch of this task is full yet").cacheable(seconds)
+    })?;
+    Ok(published.signed.answer(&headers, &format!("public, max-age={seconds}")))
+}
+
+/// How many seconds an answer may be kept. A model is new at most once in a round, and a device that
+/// learns of it a sixtieth of a round later loses nothing that matters; so the task's own pace
+/// decides, and not an operator.
+fn max_age(mechanism: &Mechanism) -> u64 {
+    let windows = mechanism.schedule().stages().iter().filter_map(|stage| stage.window);
+    let seconds = |shortest: u32| u64::from(shortest) / 1000 / PART_OF_A_ROUND;
+    windows.min().map_or(BY_COUNT, |shortest| seconds(shortest).clamp(1, LONGEST))
 }

@@ -19,7 +19,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Keys, Metrics, ServiceError,
-    http::{Signed, Stopping},
+    http::Signed,
     problem::{Kind, Problem},
     readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
@@ -38,8 +38,6 @@ pub struct BanditServer {
     tokens: Arc<Tokens>,
     metrics: Arc<Metrics>,
     collectors: Mutex<JoinSet<()>>,
-    /// For open requests.
-    stopping: Stopping,
     probe: Probe,
 }
 
@@ -107,7 +105,6 @@ impl BanditServer {
             tokens: tokens.clone(),
             metrics: metrics.clone(),
             collectors: Mutex::default(),
-            stopping: Stopping::default(),
             probe: Probe::default(),
         }))
     }
@@ -229,7 +226,6 @@ impl Role for BanditServer {
 
     fn stop_waiting(&self) {
         self.collectors.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        self.stopping.now();
     }
 
     fn stop(&self) -> Later<'_, ()> {

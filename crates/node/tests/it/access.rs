@@ -206,9 +206,9 @@ async fn r22_a_role_answers_only_its_own_paths() {
     let shuffler = place.start(Roles::Shuffler);
     let at_bandit = place.bandit_of(&shuffler);
     let bandit = at_bandit.start(Roles::Bandit);
-    assert_eq!(shuffler.model("").await.status(), 404);
-    assert_eq!(crate::common::problem(shuffler.model("").await).await.1, "not-found");
-    assert_eq!(crate::common::problem(bandit.model("").await).await.1, "no-model-yet");
+    assert_eq!(shuffler.model().await.status(), 404);
+    assert_eq!(crate::common::problem(shuffler.model().await).await.1, "not-found");
+    assert_eq!(crate::common::problem(bandit.model().await).await.1, "no-model-yet");
     assert_eq!(bandit.put(&one_hot(place.mechanism(), 1, 0)).await.status(), 404);
     assert_eq!(bandit.release(1).await.status(), 404);
     assert_eq!(bandit.ask(Method::GET, "/config").send().await.unwrap().status(), 404);

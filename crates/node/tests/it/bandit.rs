@@ -1,9 +1,13 @@
 //! Models over HTTP: R20 (the same signed bytes for everyone, versions only grow) and R24 (each
 //! release once, and the same model however the bandit got there).
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::common::{Place, Running, eventually, id, mechanism, plain, problem};
+use crate::common::{Place, Running, eventually, id, mechanism, one_hot, plain, problem, timed};
 use incrowd_bandit::Bandit;
 use incrowd_envelope::{Document, Signature, verify};
 use incrowd_node::{
@@ -14,6 +18,8 @@ use incrowd_protocol::{Model, Release, Report, SIGNATURE_HEADER, Task, paths};
 use reqwest::Method;
 
 const SIZE: u32 = 6;
+/// A time that does not come.
+const FAR: u64 = 4_000_000_000_000;
 
 /// Fills a round with reports that are different in every round.
 async fn fill(node: &Running, round: u32) {
@@ -47,20 +53,20 @@ fn stored(place: &Place) -> Vec<StoredModel> {
 async fn r20_everyone_gets_the_same_signed_bytes_of_a_version() {
     let place = Place::new(plain(mechanism(2, 0, &[(5, SIZE, 1)])));
     let node = Arc::new(place.start(Roles::Both));
-    assert_eq!(problem(node.model("").await).await, (404, "no-model-yet".into()));
+    assert_eq!(problem(node.model().await).await, (404, "no-model-yet".into()));
     fill(&node, 1).await;
     let first = node.model_of(1).await;
     let mut readers = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let node = node.clone();
-        readers.spawn(async move { node.signed(node.model("").await, Document::Model).await });
+        readers.spawn(async move { node.signed(node.model().await, Document::Model).await });
     }
     assert!(readers.join_all().await.iter().all(|bytes| *bytes == first));
     let model: Model = serde_json::from_slice(&first).unwrap();
     assert_eq!((model.version(), model.round()), (1, 1));
     assert_eq!(model.mechanism(), place.mechanism().hash());
 
-    let answer = node.model("").await;
+    let answer = node.model().await;
     let (etag, signature) = (&answer.headers()["etag"], &answer.headers()[SIGNATURE_HEADER]);
     let signature: Signature = signature.to_str().unwrap().parse().unwrap();
     let (keys, task) = (place.task.keys(), place.task.id());
@@ -83,47 +89,86 @@ async fn r20_everyone_gets_the_same_signed_bytes_of_a_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r20_versions_only_grow_and_a_newer_one_can_be_waited_for() {
+async fn r20_versions_only_grow_over_restarts_too() {
     let place = Place::new(plain(mechanism(2, 0, &[(5, SIZE, 1)])));
-    let node = Arc::new(place.start(Roles::Both));
-    let ask = |query: &'static str| {
-        let node = node.clone();
-        tokio::spawn(async move {
-            let answer = node.model(query).await;
-            if answer.status() != 200 {
-                return (answer.status().as_u16(), 0);
-            }
-            let bytes = node.signed(answer, Document::Model).await;
-            (200, serde_json::from_slice::<Model>(&bytes).unwrap().version())
-        })
-    };
-    let (first, second) = (ask("?wait=20"), ask("?after=1&wait=20"));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    fill(&node, 1).await;
-    assert_eq!(first.await.unwrap(), (200, 1));
-    assert!(!second.is_finished());
-    assert_eq!(ask("?after=1").await.unwrap(), (304, 0));
-    assert_eq!(ask("?after=1&wait=1").await.unwrap(), (304, 0), "nothing came");
-    fill(&node, 2).await;
-    assert_eq!(second.await.unwrap(), (200, 2));
-    assert_eq!(ask("?after=0").await.unwrap(), (200, 2));
-    assert_eq!(ask("?after=9").await.unwrap(), (304, 0));
-    assert_eq!(ask("?wait=61").await.unwrap(), (400, 0));
-    assert_eq!(ask("?after=x").await.unwrap(), (400, 0));
-    let mut last = 2;
-    for round in 3..=5 {
+    let node = place.start(Roles::Both);
+    let mut last = 0;
+    for round in 1..=5 {
         fill(&node, round).await;
         let bytes = node.model_of(round).await;
         let version = serde_json::from_slice::<Model>(&bytes).unwrap().version();
         assert!(version > last);
         last = version;
     }
-    Arc::into_inner(node).unwrap().stop().await;
+    node.stop().await;
     let node = place.start(Roles::Both);
-    let bytes = node.signed(node.model("").await, Document::Model).await;
+    let bytes = node.signed(node.model().await, Document::Model).await;
     let model: Model = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((model.version(), model.round()), (last, 5), "also over a restart");
     node.stop().await;
+}
+
+/// A cache in front gives a model out for a sixtieth of the shortest round.
+#[tokio::test(flavor = "multi_thread")]
+async fn r20_a_model_and_its_absence_can_be_cached_at_the_tasks_pace() {
+    let windows = [(10_000, 1), (120_000, 2), (3_600_000, 60), (86_400_000, 300)];
+    let timed = windows.map(|(window, seconds)| (timed(2, FAR, window, 5, SIZE), seconds));
+    for (mechanism, seconds) in [(mechanism(2, 0, &[(5, SIZE, 1)]), 5)].into_iter().chain(timed) {
+        let by_count = seconds == 5;
+        let place = Place::new(plain(mechanism));
+        let node = place.start(Roles::Both);
+        let cache = format!("public, max-age={seconds}");
+        let answer = node.model().await;
+        assert_eq!(answer.headers()["cache-control"], cache);
+        assert_eq!(answer.headers()["retry-after"], seconds.to_string());
+        assert_eq!(problem(answer).await, (404, "no-model-yet".into()));
+        // A task that is not there may be there in a moment: nobody keeps that.
+        let missing = node.base.clone() + &paths::model(&"0".repeat(64).parse().unwrap());
+        let answer = node.client.get(missing).send().await.unwrap();
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+        assert_eq!(problem(answer).await, (404, "not-found".into()));
+        if by_count {
+            fill(&node, 1).await;
+            node.model_of(1).await;
+            let tag = node.model().await.headers()["etag"].clone();
+            for (known, status) in [("\"x\"", 200), (tag.to_str().unwrap(), 304)] {
+                let request = node.ask(Method::GET, "/model").header("if-none-match", known);
+                let answer = request.send().await.unwrap();
+                assert_eq!((answer.status().as_u16(), &answer.headers()["etag"]), (status, &tag));
+                assert_eq!(answer.headers()["cache-control"], cache);
+            }
+        }
+        node.stop().await;
+    }
+}
+
+/// The attack of 5,000 long-polls that took every permit: what anyone may ask is answered at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_what_anyone_may_ask_never_waits_and_keeps_no_upload_out() {
+    let place = Place::new(plain(mechanism(2, 0, &[(5, SIZE, 1)])));
+    let node = Arc::new(place.start(Roles::Both));
+    let began = Instant::now();
+    let mut strangers = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let node = node.clone();
+        strangers.spawn(async move {
+            for number in 0..25 {
+                let path = ["/model", "/round", "/config", "/model", "/model"][number % 5];
+                let asked = node.ask(Method::GET, &format!("{path}?wait=60&after=0")).send();
+                let status = asked.await.unwrap().status().as_u16();
+                assert_eq!(status, if path == "/model" { 404 } else { 200 });
+            }
+        });
+    }
+    for number in 0..SIZE - 1 {
+        let report = one_hot(node.mechanism(), 1, number);
+        assert_eq!(node.put(&report).await.status(), 204);
+    }
+    while let Some(done) = strangers.join_next().await {
+        done.unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(50), "somebody waited");
+    Arc::into_inner(node).unwrap().stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,7 +290,7 @@ async fn the_bandit_stops_asking_when_the_task_is_closed() {
     let text = shuffler.metrics().await;
     let told = crate::common::metric(&text, "incrowd_http_requests_total{status=\"410\"}");
     assert!((told - 1.0).abs() < 0.5, "it is told once and asks no more");
-    assert_eq!(bandit.signed(bandit.model("").await, Document::Model).await, model);
+    assert_eq!(bandit.signed(bandit.model().await, Document::Model).await, model);
     bandit.stop().await;
     shuffler.stop().await;
 }

@@ -109,6 +109,6 @@ async fn r1_rounds_of_words_close_by_the_clock() {
     let release = sums(&node.released(1).await);
     assert!(release.iter().all(|sum| sum.abs() <= i64::from(size) * i64::from(CLIP)));
     assert!(release.iter().any(|sum| *sum != 0));
-    eventually("a model from pads", async || node.model("").await.status() == 200).await;
+    eventually("a model from pads", async || node.model().await.status() == 200).await;
     node.stop().await;
 }

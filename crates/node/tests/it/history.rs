@@ -185,7 +185,7 @@ async fn r28_a_bandit_that_knows_better_stops_the_shuffler() {
     assert_eq!(node.filled().await, (Some(2), Some(1)), "no report more");
     eventually("the bandit is not ready", async || ready(&bandit).await.0 == 503).await;
     assert!(ready(&bandit).await.1.contains("another history"));
-    assert_eq!(bandit.signed(bandit.model("").await, Document::Model).await, model);
+    assert_eq!(bandit.signed(bandit.model().await, Document::Model).await, model);
     bandit.stop().await;
     node.stop().await;
 

@@ -48,10 +48,10 @@ pub(super) fn watch_releases(world: &World) {
     }
 }
 
-fn model(world: &World, caller: &Caller, query: &str) -> Option<Model> {
-    let url = world.site.at(&world.bandit, &format!("model{query}"));
+fn model(world: &World, caller: &Caller) -> Option<Model> {
+    let url = world.site.at(&world.bandit, "model");
     let answer = insist(world, || caller.get(&url, None))?;
-    if answer.status == 304 || answer.status == 404 {
+    if answer.status == 404 {
         return None;
     }
     assert_eq!(answer.status, 200, "{answer}");
@@ -70,25 +70,23 @@ fn model(world: &World, caller: &Caller, query: &str) -> Option<Model> {
 /// What is published stays published.
 pub(super) fn watch_models(world: &World) {
     let (caller, mut newest) = (Caller::new(), 0);
-    let mut waits = false;
     while !world.over.load(SeqCst) {
-        waits = !waits;
-        let query = if waits { format!("?after={newest}&wait=1") } else { String::new() };
-        let found = model(world, &caller, &query);
-        if !waits && newest > 0 && !world.over.load(SeqCst) {
+        let found = model(world, &caller);
+        if newest > 0 && !world.over.load(SeqCst) {
             assert!(found.is_some(), "a model was there before");
         }
         if let Some(model) = found {
             assert!(model.version() >= newest, "version {} after {newest}", model.version());
             newest = model.version();
         }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
 pub(super) fn wait_for_the_last_model(world: &World, patience: Duration) {
     let (caller, rounds) = (Caller::new(), world.rounds());
     let began = Instant::now();
-    while model(world, &caller, "").is_none_or(|model| model.version() < u64::from(rounds)) {
+    while model(world, &caller).is_none_or(|model| model.version() < u64::from(rounds)) {
         assert!(began.elapsed() < patience, "the bandit does not absorb every release");
         thread::sleep(Duration::from_millis(10));
     }
@@ -121,7 +119,7 @@ pub(super) fn check_releases_and_models(world: &World) -> Vec<Release> {
         models.insert(model.version(), serde_json::to_vec(&model).unwrap());
         releases.push(release);
     }
-    let newest = model(world, &caller, "").unwrap();
+    let newest = model(world, &caller).unwrap();
     assert_eq!(newest.version(), u64::from(world.rounds()));
     for (version, bytes) in world.models.lock().unwrap().iter() {
         assert_eq!(&models[version], bytes, "model {version}");

@@ -16,8 +16,8 @@ use std::{
 
 use incrowd_envelope::{Document, Signed, seal};
 use incrowd_protocol::{
-    BulkAnswer, MediaType, Report, ReportId, SIGNATURE_HEADER, Task, TaskNotice, VerificationKey,
-    paths, push_report,
+    BulkAnswer, MediaType, Model, Report, ReportId, SIGNATURE_HEADER, Task, TaskNotice,
+    VerificationKey, paths, push_report,
 };
 use incrowd_transport::{Address, Http, Method, Request, TransportError, Trust, documents};
 use tempfile::TempDir;
@@ -326,6 +326,22 @@ impl Site {
     /// An address below the task's path.
     pub fn at(&self, base: &str, path: &str) -> String {
         format!("{base}{}/{}/{path}", paths::TASKS, self.task.id())
+    }
+
+    /// The newest model, once its version is above `after`.
+    pub fn model(&self, caller: &Caller, base: &str, after: u32) -> Vec<u8> {
+        let url = self.at(base, "model");
+        for _ in 0..1000 {
+            let answer = caller.get(&url, None).unwrap();
+            if answer.status == 200 {
+                let model: Model = serde_json::from_slice(&answer.body).unwrap();
+                if model.version() > u64::from(after) {
+                    return answer.body.clone();
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("there is no model above version {after}");
     }
 
     /// A report that has all bits of one coordinate set and no other, with an id that follows from

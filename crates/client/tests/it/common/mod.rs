@@ -14,17 +14,18 @@ use std::{
 use axum::{
     Router,
     body::Bytes,
-    extract::{Path, Query, State},
-    http::{HeaderMap, StatusCode},
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, StatusCode},
     response::{IntoResponse, Response},
     routing::{get, put},
 };
 use incrowd_client::{Builder, Client};
 use incrowd_envelope::{Document, OpeningKey, SealedHeader, SigningKey};
 use incrowd_protocol::{
-    Closes, ComparisonSlot, FlipProbability, KeyState, Law, Layout, Learner, MechanismConfig,
-    MediaType, ModelParts, OpenRound, PolicyConfig, ProblemDocument, ProblemKind, RoundNotice,
-    SIGNATURE_HEADER, SealingKey, Stage, Task, TaskConfig, TaskNotice, VerificationKeys, paths,
+    Closes, ComparisonSlot, EntityTag, FlipProbability, KeyState, Law, Layout, Learner,
+    MechanismConfig, MediaType, ModelParts, OpenRound, PolicyConfig, ProblemDocument, ProblemKind,
+    RoundNotice, SIGNATURE_HEADER, SealingKey, Stage, Task, TaskConfig, TaskNotice,
+    VerificationKeys, paths,
 };
 use incrowd_shuffler::{Batch, Outcome};
 use tokio::time::Instant;
@@ -89,7 +90,12 @@ pub struct World {
     pub bandit: SigningKey,
     pub batch: Batch,
     pub keys: Vec<(SealingKey, OpeningKey)>,
-    pub model: Option<(u64, String, String)>,
+    /// Body and signature.
+    pub model: Option<(String, String)>,
+    /// What answers about models have besides.
+    pub model_headers: Vec<(&'static str, String)>,
+    /// What each request for a model said it knows.
+    pub known: Vec<Option<String>>,
     pub gateway: Option<(ohttp::Server, Vec<u8>)>,
     /// All requests are refused with 503.
     pub down: bool,
@@ -190,6 +196,8 @@ impl World {
             bandit,
             keys: vec![key(1)],
             model: None,
+            model_headers: Vec::new(),
+            known: Vec::new(),
             gateway: None,
             down: false,
             failures: VecDeque::new(),
@@ -238,9 +246,9 @@ impl World {
     }
 
     /// Signs and publishes a model, whatever it is.
-    pub fn publish(&mut self, version: u64, body: String) {
+    pub fn publish(&mut self, body: String) {
         let signature = self.sign(Document::Model, &body);
-        self.model = Some((version, body, signature));
+        self.model = Some((body, signature));
     }
 
     /// A model that prefers actions along `theta`.
@@ -257,7 +265,7 @@ impl World {
     }
 
     pub fn publish_parts(&mut self, parts: &ModelParts) {
-        self.publish(parts.version, serde_json::to_string(parts).unwrap());
+        self.publish(serde_json::to_string(parts).unwrap());
     }
 
     fn accept(&mut self, id: &str, kind: &str, body: &[u8]) -> Response {
@@ -376,20 +384,26 @@ async fn round(state: Shared) -> Response {
     document(world.round.clone(), body, signature)
 }
 
-async fn model(state: Shared, Query(query): Query<HashMap<String, u64>>) -> Response {
-    let world = match enter(&state, "model") {
+async fn model(state: Shared, headers: HeaderMap) -> Response {
+    let mut world = match enter(&state, "model") {
         Ok(world) => world,
         Err(response) => return *response,
     };
-    match &world.model {
+    let known = headers.get("if-none-match").map(|tag| tag.to_str().unwrap().to_owned());
+    world.known.push(known.clone());
+    let mut response = match &world.model {
         None => problem(ProblemKind::NoModel),
-        // `after=0` asks for any; a test may publish a version that is not newer under a version
-        // that is.
-        Some((version, _, _)) if *version <= query["after"] => {
+        Some((body, _)) if known == Some(EntityTag::of(body.as_bytes()).to_string()) => {
             StatusCode::NOT_MODIFIED.into_response()
         }
-        Some((_, body, signature)) => signed(body.clone(), Some(signature.clone())),
+        Some((body, signature)) => signed(body.clone(), Some(signature.clone())),
+    };
+    // A name that only this device is given.
+    response.headers_mut().insert("etag", HeaderValue::from_static("\"device-7\""));
+    for (name, value) in &world.model_headers {
+        response.headers_mut().insert(*name, value.parse().unwrap());
     }
+    response
 }
 
 async fn upload(

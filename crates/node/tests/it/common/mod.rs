@@ -385,21 +385,19 @@ impl Running {
         self.device.round(&self.task).await.unwrap().map(|round| round.number)
     }
 
-    pub async fn model(&self, query: &str) -> Response {
-        self.ask(Method::GET, &format!("/model{query}")).send().await.unwrap()
+    pub async fn model(&self) -> Response {
+        self.ask(Method::GET, "/model").send().await.unwrap()
     }
 
     /// The newest model, once it is of a round.
     pub async fn model_of(&self, round: u32) -> Vec<u8> {
-        let (mut after, wait) = (0, Duration::from_secs(20));
-        loop {
-            let newer = self.models.model(&self.task, after, wait).await.unwrap();
-            let (signed, model) = newer.unwrap();
-            if model.round() == round {
-                return signed.body;
+        for _ in 0..2000 {
+            match self.models.model(&self.task, None).await.unwrap().model {
+                Some((signed, model)) if model.round() == round => return signed.body,
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
-            after = model.version();
         }
+        panic!("there is no model of round {round}");
     }
 
     pub fn operate(&self, method: Method, path: &str) -> RequestBuilder {
