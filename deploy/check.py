@@ -1,0 +1,172 @@
+"""The operations kit is what it says: units, settings, alerts, runbook, dashboard and tables, against each other and against the program.
+
+`python3 deploy/check.py target/debug/incrowd promtool`; needs systemd-analyze (which works without a running systemd) and promtool.
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(__file__).resolve().parent.parent
+deploy = root / "deploy"
+operations = (root / "docs/operations.md").read_text()
+runbook = (root / "docs/runbook.md").read_text()
+alerts = (deploy / "prometheus/alerts.yml").read_text()
+environment = {name: value for name, value in os.environ.items() if not name.startswith("INCROWD_")}
+RUNBOOK = "https://github.com/incrowd/incrowd/blob/main/docs/runbook.md#"
+# Tenths of systemd's exposure level: 0 is a service without any access, 96 one without any restriction.
+EXPOSURE = 15
+# What the number of reports shows in: for the shuffler's own operator only (R26).
+PER_REPORT = {
+    "incrowd_reports_total",
+    "incrowd_batch_reports",
+    "incrowd_remembered_ids",
+    "incrowd_commit_queue",
+    "incrowd_commit_reports",
+    "incrowd_commit_seconds",
+    "incrowd_http_requests_total",
+    "incrowd_http_request_seconds",
+}
+wrong = []
+
+
+def expect(condition, text):
+    if not condition:
+        wrong.append(text)
+
+
+def run(*command, **more):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment, **more)
+    expect(done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def same(name, left, right):
+    left, right = set(left), set(right)
+    expect(left == right, f"{name}: only in the first {sorted(left - right)}, only in the second {sorted(right - left)}")
+
+
+def units(incrowd):
+    """Every unit is one that systemd takes, with little access, and has its settings beside it."""
+    found = sorted((deploy / "systemd").glob("*.service"))
+    expect(len(found) == 4, "there are units of four roles")
+    with tempfile.TemporaryDirectory() as folder:
+        for unit in found:
+            copy = pathlib.Path(folder) / unit.name
+            copy.write_text(unit.read_text().replace("/usr/local/bin/incrowd", str(incrowd)))
+            run("systemd-analyze", "verify", "--man=no", copy)
+            run("systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", copy)
+            role = unit.stem.removeprefix("incrowd-")
+            text = unit.read_text()
+            file = re.search(rf"/etc/incrowd/({role}\.\w+)", text)
+            expect(file and (deploy / "systemd" / file[1]).exists(), f"{unit.name} has no settings beside it")
+            expect(f"u {f'incrowd-{role}':<16} " in (deploy / "systemd/incrowd.sysusers").read_text(), f"{role} has no user")
+
+
+def settings_of(incrowd, *arguments, **more):
+    shown = run(incrowd, "config", "show", "--output", "json", *arguments, **more)
+    return {setting["key"] for setting in json.loads(shown or "[]")}
+
+
+def rows(heading):
+    """The first column of the first table below a heading: names, where `.b` after `a.c` is `a.b`."""
+    section = operations.split(f"\n{heading}\n", 1)[1]
+    table = re.search(r"^\|.*\n\|[-|]+\n((?:\|.*\n?)+)", section, flags=re.M).group(1)
+    for row in table.splitlines():
+        base = ""
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1]):
+            if name.startswith("."):
+                name = base.rpartition(".")[0] + name
+            base = name
+            yield name
+
+
+def settings(incrowd):
+    """The table of settings has every setting and no other; the example settings are taken."""
+    known = settings_of(incrowd)
+    for role in ("serve", "shuffler", "bandit"):
+        known |= settings_of(incrowd, "--config", deploy / f"systemd/{role}.toml")
+    documented = set(rows("## Settings"))
+    # Some settings are tables, such as shuffler.round_keys.
+    parent = lambda name: name.rpartition(".")[0] if name.rpartition(".")[0] in documented else name
+    known = set(map(parent, known))
+    for name in documented - known:
+        # What has no default is shown once it is set.
+        environment["INCROWD_" + name.upper().replace(".", "__")] = "x"
+    known |= set(map(parent, settings_of(incrowd)))
+    for name in [name for name in environment if name.startswith("INCROWD_")]:
+        del environment[name]
+    same("settings of docs/operations.md and of `incrowd config show`", documented, known)
+
+
+def rules(promtool):
+    """Every alert is tested and has a section in the runbook with the same four parts."""
+    folder = deploy / "prometheus"
+    run(promtool, "check", "rules", folder / "alerts.yml")
+    run(promtool, "check", "config", "--syntax-only", folder / "scrape.yml")
+    run(promtool, "test", "rules", folder / "alerts_test.yml")
+    names = re.findall(r"- alert: (\w+)", alerts)
+    expect(len(names) == len(set(names)), "two alerts have the same name")
+    expect(re.findall(r"runbook_url: (\S+)", alerts) == [RUNBOOK + name.lower() for name in names], "an alert names another section")
+    tests = (folder / "alerts_test.yml").read_text()
+    same("alerts and alerts that fire in a test", names, re.findall(r"- alertname: (\w+)", tests))
+    same("alerts and alerts that are silent in a test", names, re.findall(r"- \{ alertname: (\w+), .*exp_alerts: \[\] \}", tests))
+    sections = re.split(r"^## (\w+)$", runbook, flags=re.M)[1:]
+    expect(sections[::2] == names, "the sections of docs/runbook.md are not the alerts, in their order")
+    for name, text in zip(sections[::2], sections[1::2]):
+        parts = re.findall(r"^\*\*(.+?)\.\*\*", text, flags=re.M)
+        expect(parts == ["Means", "At risk", "Look at", "Do"], f"docs/runbook.md, {name}: the parts are {parts}")
+    groups = re.split(r"^  - name: (\S+)$", alerts, flags=re.M)[1:]
+    for name, text in zip(groups[::2], groups[1::2]):
+        used = metrics_in(text) & PER_REPORT
+        expect(name == "incrowd-shuffler" or not used, f"the group {name} shows how many reports came: {used}")
+
+
+def metrics_in(text):
+    """Names of metrics in expressions; parts of a histogram are the histogram."""
+    names = re.findall(r"\b((?:incrowd|process)_[a-z_]+)", re.sub(r"\#.*|\"[^\"]*\"|summary:.*", "", text))
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+
+
+def dashboard():
+    """Every panel has a title, the variable for its data source, and targets."""
+    board = json.loads((deploy / "grafana/incrowd.json").read_text())
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    expect(variables["datasource"]["type"] == "datasource", "the dashboard has no variable for its data source")
+    expect({panel["id"] for panel in board["panels"]} == set(range(1, len(board["panels"]) + 1)), "ids of panels")
+    source, taken, used = {"type": "prometheus", "uid": "${datasource}"}, set(), set()
+    for panel in board["panels"]:
+        title, place = panel.get("title"), panel["gridPos"]
+        expect(title, f"panel {panel['id']} has no title")
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        expect(not cells & taken and place["x"] + place["w"] <= 24, f"{title}: lies on another panel")
+        taken |= cells
+        if panel["type"] == "row":
+            continue
+        expect(panel["datasource"] == source, f"{title}: another data source")
+        expect(panel["targets"], f"{title}: no targets")
+        for target in panel["targets"]:
+            expect(target["datasource"] == source and target["legendFormat"], f"{title}: data source or legend of a target")
+            expression = target["expr"]
+            for variable in re.findall(r"\$(\w+)", expression):
+                expect(variable in variables, f"{title}: no variable {variable}")
+            used |= metrics_in(expression)
+    return used
+
+
+def main():
+    incrowd, promtool = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+    units(incrowd)
+    settings(incrowd)
+    rules(promtool)
+    dashboard()
+    if wrong:
+        sys.exit("\n".join(wrong))
+    print(f"4 units, {alerts.count('- alert:')} alerts and the dashboard agree")
+
+
+main()
