@@ -81,6 +81,7 @@ pub struct Metrics {
     clock_jumps: Counter,
     missed_rounds: Family<TaskLabel, Counter>,
     late_releases: Family<TaskLabel, Counter>,
+    lost_commits: Family<TaskLabel, Counter>,
 }
 
 impl Default for Metrics {
@@ -109,6 +110,7 @@ impl Default for Metrics {
             clock_jumps: Counter::default(),
             missed_rounds: Family::default(),
             late_releases: Family::default(),
+            lost_commits: Family::default(),
         };
         metrics.registry.register_collector(Box::new(Process));
         let r = metrics.registry.sub_registry_with_prefix("incrowd");
@@ -152,6 +154,8 @@ impl Default for Metrics {
         r.register("missed_rounds", help, metrics.missed_rounds.clone());
         let help = "Releases that were not durable yet when they were to be shown";
         r.register("late_releases", help, metrics.late_releases.clone());
+        let help = "Acknowledged commits that the store did not have at the start";
+        r.register("lost_commits", help, metrics.lost_commits.clone());
         metrics
     }
 }
@@ -248,6 +252,10 @@ impl Metrics {
 
     pub(crate) fn missed(&self, task: &TaskId, rounds: u32) {
         self.missed_rounds.get_or_create(&label(task)).inc_by(u64::from(rounds));
+    }
+
+    pub(crate) fn lost_commits(&self, task: &TaskId, commits: u64) {
+        self.lost_commits.get_or_create(&label(task)).inc_by(commits);
     }
 
     pub(crate) fn released_late(&self, task: &TaskId, rounds: u32) {

@@ -113,6 +113,13 @@ impl GuardedStore {
         self.missing.get().map_or(Ok(()), |error| Err(StoreError::WentBack(error.clone())))
     }
 
+    /// Commits that were acknowledged and that the store of a task does not have: its log was cut
+    /// or damaged, or an older one was put in its place.
+    pub fn lost_commits(&self, task: &TaskId) -> Result<u64, StoreError> {
+        let noted = self.keys.noted_commit(task).map_or(0, |noted| noted.0);
+        Ok(noted.saturating_sub(self.store.head(task)?.seq.0))
+    }
+
     /// Before a task is opened: refuses a store that went back in time, destroys keys that a crash
     /// left, and discards what no key opens any more.
     ///
@@ -361,12 +368,14 @@ impl Turn for GuardedTurn<'_> {
                 unneeded.push((*task, change.head, change.drop_ids_before));
             }
         }
+        let commits: Vec<_> = changes.iter().map(|(task, to)| (*task, to.head.seq)).collect();
         if let Err(error) = turn.commit(changes) {
             if matches!(error, CommitError::Unknown(_)) {
                 lock(&store.uncertain).extend(unneeded);
             }
             return Err(error);
         }
+        commits.iter().for_each(|(task, seq)| store.keys.note_commit(task, *seq));
         lock(&store.owed).extend(unneeded.into_iter().map(|(task, _, round)| (task, round)));
         let mut heads = lock(&store.heads);
         witnessed.into_iter().for_each(|(task, last)| heads.learn(task, last));

@@ -20,6 +20,7 @@ use incrowd_protocol::TaskId;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::store::Seq;
 use command::KeyCommand;
 pub use error::RoundKeyError;
 use folder::KeyFolder;
@@ -62,6 +63,15 @@ pub trait RoundKeys: Send + Sync {
 
     /// Destroys the keys of all earlier rounds of a task.
     fn destroy_before(&self, task: &TaskId, round: u32) -> Result<(), RoundKeyError>;
+
+    /// Notes the last commit of a task, without waiting for the medium. A store that has fewer
+    /// commits at the next start has lost some.
+    fn note_commit(&self, _task: &TaskId, _seq: Seq) {}
+
+    /// The last commit that was noted, if the medium has it.
+    fn noted_commit(&self, _task: &TaskId) -> Option<Seq> {
+        None
+    }
 
     /// Where the keys are and what survives what, for the operator.
     fn describe(&self) -> String;

@@ -109,7 +109,7 @@ impl Shuffler {
             let certificate = config.limits.admit(&task)?;
             metrics.certified(&task.id(), &certificate);
             metrics.shuffles(&task.id());
-            prepare(&store, &task, config)?;
+            prepare(&store, &task, config, metrics)?;
             open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
                 |error| match error {
                     CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
@@ -406,8 +406,19 @@ fn guarded(
 }
 
 /// Makes sure that a task can go on from its store, and tells what of it is lost.
-fn prepare(store: &GuardedStore, task: &Task, config: &NodeConfig) -> Result<(), ServiceError> {
+fn prepare(
+    store: &GuardedStore,
+    task: &Task,
+    config: &NodeConfig,
+    metrics: &Metrics,
+) -> Result<(), ServiceError> {
     let (id, mechanism) = (task.id(), Arc::new(task.mechanism().clone()));
+    store.open(&id)?;
+    let commits = store.lost_commits(&id)?;
+    metrics.lost_commits(&id, commits);
+    if commits > 0 {
+        tracing::error!(task = %id, commits, "the store does not have the last commits, whose reports were acknowledged: its log was cut or damaged, or an older store was put in its place. Those reports are lost, and none counts twice");
+    }
     let accepted = config.shuffler.accept_lost_round_keys;
     if let Some(Loss { round, reports, sums }) = store.prepare(&id, &mechanism, accepted)? {
         let batch = if sums {

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -14,7 +15,7 @@ use crate::common::{
     Place, Running, eventually, hot, id, mechanism, metric, one_hot, plain, problem, sums,
 };
 use incrowd_node::{
-    Role, Roles,
+    Role, Roles, RoundKeysConfig,
     store::{BanditStore, ShufflerStore, SqliteBanditStore, SqliteShufflerStore},
 };
 use incrowd_protocol::{MediaType, Report, paths};
@@ -474,4 +475,55 @@ async fn r25_a_damaged_release_is_not_served_and_a_damaged_store_not_opened() {
     change("UPDATE sums SET bytes = zeroblob(length(bytes))");
     let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
     assert!(refused.to_string().contains("damaged"), "{refused}");
+}
+
+/// Copies what a kill would leave at this moment: keys first, so that no noted commit is missing.
+fn image(place: &Place, to: &Path) {
+    let reader = rusqlite::Connection::open(place.files().shuffler_store).unwrap();
+    // Keeps the write-ahead log from being cut meanwhile.
+    reader.execute_batch("BEGIN").unwrap();
+    reader.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+    for (from, to) in [
+        (place.round_keys.path().join("keys"), to.join("keys")),
+        (place.config.data.clone(), to.join("data")),
+    ] {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_a_log_that_lost_acknowledged_commits_is_told() {
+    let place = Place::new(plain(mechanism(6, 0, &[(3, 9, 1)])));
+    let node = place.start(Roles::Shuffler);
+    for number in 0..4 {
+        assert_eq!(node.put(&one_hot(place.mechanism(), 1, number)).await.status(), 204);
+    }
+    let [whole, damaged] = [(); 2].map(|()| {
+        let folder = TempDir::new().unwrap();
+        image(&place, folder.path());
+        folder
+    });
+    node.stop().await;
+    let log = fs::File::options().write(true).open(damaged.path().join("data/shuffler.db-wal"));
+    let log = log.unwrap();
+    log.set_len(log.metadata().unwrap().len() - 1).unwrap();
+    for (folder, lost) in [(whole, false), (damaged, true)] {
+        let mut config = place.config.clone();
+        config.data = folder.path().join("data");
+        config.shuffler.round_keys =
+            Some(RoundKeysConfig::File { path: Some(folder.path().join("keys")) });
+        let (task, tokens) = (place.task.clone(), place.tokens.clone());
+        let other = Place { folder, round_keys: TempDir::new().unwrap(), config, task, tokens };
+        let node = other.start(Roles::Shuffler);
+        let name = format!("incrowd_lost_commits_total{{task=\"{}\"}}", place.task.id());
+        let commits = metric(&node.metrics().await, &name);
+        assert_eq!(commits > 0.5, lost, "{commits} commits lost");
+        let (_, reports) = node.filled().await;
+        assert!(reports == Some(4) || lost, "{reports:?}");
+        node.stop().await;
+    }
 }
