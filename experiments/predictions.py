@@ -77,7 +77,7 @@ def predicted(model, features, shared, actions, gap, epsilon, cap, people, batch
     command = [binary("incrowd"), "plan", "--dimension", features, "--horizon", people,
                "--central-epsilon", epsilon, "--local-epsilon", cap, "--gap", gap,
                "--actions", actions, "--batches", batches, "--closes", "count",
-               "--output", "json"]
+               "--honest", 1, "--output", "json"]
     if model != "shared":
         command += ["--slots", actions]
     if model == "hybrid":

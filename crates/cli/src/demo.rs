@@ -30,6 +30,9 @@ const START: Duration = Duration::from_millis(500);
 /// by a report of pure noise, so that nobody can tell how many came. The exit code is 1 if the
 /// regret is above 15% of a random choice's.
 ///
+/// The people are made up, and all of them are honest: the guarantee assumes that every report is
+/// (`incrowd plan` assumes less).
+///
 /// The devices are those of the product: their coins come from the operating system, so the last
 /// digits differ from run to run. `incrowd-lab demo` repeats a run to the last digit.
 ///

@@ -9,8 +9,8 @@ use std::{
 
 use clap::Args;
 use incrowd_planner::{
-    Advice, ClosingRule, EncodingChoice, LocalLimit, Plan, PlanRequest, Preset, Shape, Timetable,
-    plan,
+    Advice, ClosingRule, DEFAULT_HONEST_FRACTION, EncodingChoice, LocalLimit, Plan, PlanRequest,
+    Preset, Shape, Timetable, plan,
 };
 use incrowd_privacy::format_epsilon;
 use incrowd_protocol::Prior;
@@ -100,8 +100,9 @@ pub struct Arguments {
     /// Reports one person may send (k), at most one in a batch.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     participations: u32,
-    /// Share of the reports that is surely honest (h), above 0 and at most 1.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    /// Share of the reports of a round that surely come from honest devices or are pads (h), above
+    /// 0 and at most 1. The rest may be made up by an adversary and adds no privacy.
+    #[arg(long, default_value_t = DEFAULT_HONEST_FRACTION, allow_negative_numbers = true)]
     honest: f64,
     /// What closes a batch: the clock if people per day are known, else its last report.
     #[arg(long, value_enum)]
@@ -280,6 +281,8 @@ fn as_json(plan: &Plan, map: Option<&Planned>) -> Value {
         "predicted_regret": predicted.map(|prediction| prediction.regret),
         "random_regret": predicted.map(|prediction| prediction.random_regret),
         "comparison_half_width": plan.half_width,
+        "honest_fraction": plan.task.mechanism().honest_fraction().get(),
+        "if_all_honest": plan.if_all_honest,
         "discount": plan.task.learner().config().discount,
         "learning": predicted.map(|_| plan.learning()),
         "advice": plan.advice.iter().map(|advice| json!({ "change": advice.change, "share": advice.share })).collect::<Vec<_>>(),
@@ -320,6 +323,9 @@ fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
         ),
         None => format!("will it learn           {}", plan.learning()),
     });
+    if let (Some(_), Some(half)) = (plan.half_width, plan.if_all_honest) {
+        lines.push(format!("  if all were honest    {half:.4}  {}", honesty(plan)));
+    }
     if !plan.advice.is_empty() {
         lines.extend([
             String::new(),
@@ -418,6 +424,9 @@ fn costs(plan: &Plan) -> Vec<String> {
             plan.prediction.regret
         ));
         lines.push(format!("  uniform choices       {:>10.0}", plan.prediction.random_regret));
+        if let Some(regret) = plan.if_all_honest {
+            lines.push(format!("  if all were honest    {regret:>10.0}  {}", honesty(plan)));
+        }
     }
     if let Some((smallest, largest)) = plan.fill_days {
         lines
@@ -429,6 +438,12 @@ fn costs(plan: &Plan) -> Vec<String> {
         lines.push(format!("reports too late        {:>9.1}%  (at most)", 100.0 * lost));
     }
     lines
+}
+
+/// What the price of the honest fraction is compared with.
+fn honesty(plan: &Plan) -> String {
+    let assumed = plan.task.mechanism().honest_fraction().get();
+    format!("(searched, not certified; this plan: --honest {assumed})")
 }
 
 fn alternative(alternative: &incrowd_planner::Alternative) -> String {

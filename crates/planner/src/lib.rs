@@ -37,7 +37,7 @@ pub use preset::{PaperStatement, Preset};
 pub use rank::rank_with;
 pub use regret::{Prediction, Problem, predicted_regret, random_regret};
 pub use request::{
-    ClosingRule, DEFAULT_LOCAL_EPSILON, EncodingChoice, LocalLimit, PlanRequest, Request,
-    SMALLEST_BATCH, Shape,
+    ClosingRule, DEFAULT_HONEST_FRACTION, DEFAULT_LOCAL_EPSILON, EncodingChoice, LocalLimit,
+    PlanRequest, Request, SMALLEST_BATCH, Shape,
 };
 pub use timetable::{DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS, TimedStage, Timetable};

@@ -1,5 +1,5 @@
 use incrowd_privacy::{Certificate, RoundCertificate, certify};
-use incrowd_protocol::{Mechanism, Report, Stage, TaskConfig};
+use incrowd_protocol::{HonestFraction, Mechanism, Report, Stage, TaskConfig};
 
 use crate::{
     Advice, Alternative, LocalLimit, PaperStatement, PlanError, PlanRequest, Prediction, Request,
@@ -49,6 +49,10 @@ pub struct Plan {
     /// if mean rewards are near one half and half of the people are in each group. Nothing is lost
     /// or learned then.
     pub half_width: Option<f64>,
+    /// What the honest fraction costs: predicted regret, of a comparison `half_width`, of the best
+    /// draft for the same request if every report was surely honest. Searched, not certified;
+    /// nothing where the plan assumes that, or a preset fixes the randomizer.
+    pub if_all_honest: Option<f64>,
     /// What would help most, the best first; empty for a plan that learns well.
     pub advice: Vec<Advice>,
     /// The price of each choice.
@@ -113,6 +117,7 @@ pub fn plan(request: &Request) -> Result<Plan, PlanError> {
         plan.alternatives = alternatives::alternatives(request, &budget, &draft)?;
         plan.advice = advice::advice(request, &plan.prediction)?;
     }
+    plan.if_all_honest = if_all_honest(request)?;
     plan.notes = notes(&plan, &draft);
     plan.notes.extend(search::why(request, &budget, &draft)?);
     Ok(plan)
@@ -148,6 +153,7 @@ pub fn describe(
         certificate,
         report_bytes,
         half_width: None,
+        if_all_honest: None,
         fill_days: users.map(|users| (smallest / users, largest / users)),
         timetable,
         alternatives: Vec::new(),
@@ -155,6 +161,25 @@ pub fn describe(
         paper: None,
         notes: Vec::new(),
     })
+}
+
+/// See [`Plan::if_all_honest`].
+fn if_all_honest(request: &Request) -> Result<Option<f64>, PlanError> {
+    let config = request.config();
+    let changed = PlanRequest { honest_fraction: HonestFraction::ALL.get(), ..config.clone() };
+    let changed = changed.check()?;
+    if changed.units == request.units {
+        return Ok(None);
+    }
+    let budget = Budget::new(&changed);
+    let draft = search::refine(&changed, &budget, &search::best(&changed, &budget)?)?;
+    let task = search::task(&changed, &draft.stages, draft.discount)?;
+    let PlanRequest { users_per_day, half_life, comparison, .. } = *config;
+    Ok(Some(if comparison {
+        comparison::half_width(&task, users_per_day)?
+    } else {
+        predicted_regret(&task, users_per_day, changed.problem(), half_life)?.regret
+    }))
 }
 
 /// Adds noise where the certified value is above the limit, until it is not; and takes some away,
@@ -247,6 +272,7 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
         LocalLimit::Unlimited => notes.push(UNLIMITED.into()),
         LocalLimit::AtMost(_) => {}
     }
+    notes.push(honesty(plan.task.mechanism().honest_fraction()));
     if config.central_epsilon.is_none() {
         notes.push(
             "no central epsilon was asked for: the certified one is what these batches give".into(),
@@ -289,6 +315,17 @@ fn notes(plan: &Plan, draft: &Draft) -> Vec<String> {
     notes
 }
 
+/// What is assumed about the reports of a round.
+pub fn honesty(honest_fraction: HonestFraction) -> String {
+    if honest_fraction == HonestFraction::ALL {
+        return ALL_HONEST.into();
+    }
+    let percent = (1e6 * honest_fraction.get()).round() / 1e4;
+    format!(
+        "at least {percent} % of the reports of a round come from honest devices and pads: the plan assumes it. What the others send adds no privacy and may be known to an adversary; if there are more of them, the central epsilon is larger than certified. --honest sets another share"
+    )
+}
+
 /// Whether half of a batch are pads, and the local limit decides how noisy the reports of the last
 /// stage are, which has most of the people.
 fn pads_add_noise(plan: &Plan, timetable: &Timetable) -> bool {
@@ -302,6 +339,9 @@ const VACUOUS: f64 = 20.0;
 
 /// What a guarantee assumes where batches close by count.
 pub const BY_COUNT: &str = "batches that close by count protect what a person reports, not whether or when: the guarantee assumes that this does not depend on context or reward, which a person who closes the app after a bad reward breaks";
+
+/// What an honest fraction of 1 means.
+const ALL_HONEST: &str = "WARNING: --honest 1 assumes that nobody makes up a report and that an adversary knows nobody else's: with a single made-up report in a round the central epsilon is larger than certified. It is for simulations; a service that people can reach needs a smaller share";
 
 /// What lifting the local cap means.
 const UNLIMITED: &str = "the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches";

@@ -12,7 +12,7 @@ use crate::{
     LocalLimit, Plan, PlanError, Request,
     law::DraftLaw,
     paper::{self, Choice, Learning, Randomizer, Regret, RegretCase, Target, Theorem1},
-    plan::{BY_COUNT, describe},
+    plan::{BY_COUNT, describe, honesty},
     search::{self, DraftStage},
     sizes,
     timetable::Batches,
@@ -206,6 +206,7 @@ fn notes(plan: &Plan, statement: &PaperStatement) -> Vec<String> {
         "preset {} reproduces the paper: its batch size and levels are the paper's claims; only the certificate is proved",
         statement.preset
     )];
+    notes.push(honesty(plan.task.mechanism().honest_fraction()));
     if plan.certificate.epsilon_central() > statement.epsilon_central {
         notes.push("the certified central epsilon is ABOVE the one the paper claims for these parameters: do not use them to reach that level".into());
     }

@@ -14,6 +14,14 @@ use crate::{
 
 /// Cap on the local epsilon when nothing else is said.
 pub const DEFAULT_LOCAL_EPSILON: f64 = 8.0;
+/// Honest fraction when nothing else is said: one report in ten may be made up by, or known to, an
+/// adversary.
+///
+/// # Privacy
+/// A convention, not a measurement: whoever holds a device's token can make up reports, so 1 cannot
+/// be promised of a deployed service, and 0.9 costs a few percent of the predicted regret
+/// (`docs/planning.md`). A round with a smaller honest share has a larger epsilon than certified.
+pub const DEFAULT_HONEST_FRACTION: f64 = 0.9;
 /// The planner itself proposes no smaller batch: a crowd of fewer hides nobody, whatever the
 /// formula says.
 pub const SMALLEST_BATCH: u32 = 100;
@@ -219,7 +227,7 @@ impl PlanRequest {
             bits: None,
             latency_days: None,
             participations: 1,
-            honest_fraction: 1.0,
+            honest_fraction: DEFAULT_HONEST_FRACTION,
             closes: None,
             opens: None,
             peak: None,

@@ -359,7 +359,11 @@ impl fmt::Display for Certificate {
         }
         writeln!(f, "This holds if")?;
         for trust in &self.trust {
-            writeln!(f, "  - {}", trust.words())?;
+            write!(f, "  - {}", trust.words())?;
+            if *trust == Trust::HonestFraction {
+                write!(f, " (stated: {})", self.honest_fraction)?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }

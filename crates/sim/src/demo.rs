@@ -110,6 +110,7 @@ impl DemoConfig {
             closes,
             central_delta: 1e-6,
             participations: 1,
+            // Everyone is synthetic and reports what happened; nobody else can upload.
             honest_fraction: 1.0,
         };
         let policy = match self.sampled {

@@ -76,11 +76,12 @@ fn a_whole_text_by_count() {
 Plan for 100000 people, 5 features
 
   rounds    reports  local epsilon  central epsilon  a report has
-     250        400         3.8450           0.9964  5 of 64 words, outside 0.201513
+     250        400         3.7617           0.9966  5 of 64 words, outside 0.215253
 
 bytes in a report               46
-predicted regret               969  (2.7% of uniform choices; a prediction, no promise)
+predicted regret               993  (2.7% of uniform choices; a prediction, no promise)
   uniform choices            36488
+  if all were honest           967  (searched, not certified; this plan: --honest 0.9)
 days to fill a batch         0.040  (the largest: 0.040)
 reports too late              4.6%  (at most)
 will it learn           it loses about 3 % of what uniform choices lose over 100,000 people, 15 % over the first 10,000
@@ -92,6 +93,24 @@ will it learn           it loses about 3 % of what uniform choices lose over 100
     );
     assert!(rest.contains("protect what a person reports, not whether or when"));
     assert!(rest.contains("\nThis holds if\n"));
+}
+
+/// What is assumed about honest reports is printed with its price, and assuming all of them is
+/// warned about.
+#[test]
+fn a_plan_says_which_reports_it_takes_for_honest() {
+    let base = "--dimension 3 --horizon 20000 --central-epsilon 1 --batch-size 500";
+    let usual = json(base);
+    assert_eq!(usual["honest_fraction"], 0.9);
+    assert_eq!(usual["certificate"]["honest_fraction"], 0.9);
+    assert!(usual["notes"].to_string().contains("at least 90 % of the reports of a round"));
+    let all = json(&format!("{base} --honest 1"));
+    assert!(all["notes"].to_string().contains("WARNING: --honest 1 assumes that nobody"));
+    assert_eq!(all["if_all_honest"], Value::Null);
+    // The price is searched, the plan certified.
+    let (without, price) = (number(&all, "predicted_regret"), number(&usual, "if_all_honest"));
+    assert!((price / without - 1.0).abs() < 0.02, "{price} {without}");
+    assert!(number(&usual, "predicted_regret") > price);
 }
 
 /// A plan that takes a while is still made before its first round opens.
@@ -123,11 +142,12 @@ Plan for 100000 people in 10 d, 5 features
 Round 1 opens Friday 15 January 2027, 08:00:00 UTC
 
   rounds        window  expected  capacity  local epsilon  central epsilon  a report has
-     122    1 h 58 min       820      1857       588.9538           0.9999  255 bits, flip 0.714384
+     122    1 h 58 min       820      1857       559.4210           0.9999  255 bits, flip 0.727952
 
 bytes in a report               49
-predicted regret               480  (1.3% of uniform choices; a prediction, no promise)
+predicted regret               495  (1.4% of uniform choices; a prediction, no promise)
   uniform choices            36488
+  if all were honest           480  (searched, not certified; this plan: --honest 0.9)
 pads                         55.9%  (room for 2 times the mean rate)
 surplus, lost                6e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
 under way, lost              0.14%  (at most, when their round closes)
@@ -136,18 +156,19 @@ will it learn           it loses about 1 % of what uniform choices lose over 100
 
 The price of each choice (searched, not certified)
                                     batches  a report has         local  central    regret    random
-  central epsilon 0.5                  3060  127 bits          280.4139   0.5000       808     36488
-  central epsilon 2                     954  511 bits         1132.4190   2.0000       279     36488
-  half the people                      1458  255 bits          523.3475   1.0000       420     18244
-  twice the people                     1857  255 bits          588.9538   1.0000       510     72976
-  growing batches               1137..91887  511 bits         4772.0549   1.0000       347     36488
-  equal windows twice as long          3585  255 bits          808.5066   1.0000       698     36488
-  no room for peaks (peak 1)            975  255 bits          429.4547   1.0000       480     36488
-  1 bit per coordinate                 3060  1 bit              12.7107   1.0000      2370     36488
+  central epsilon 0.5                  3060  127 bits          266.3263   0.5000       833     36488
+  central epsilon 2                    1171  511 bits         1188.1856   2.0000       302     36488
+  half the people                      1857  255 bits          559.4210   1.0000       463     18244
+  twice the people                     1857  255 bits          559.4210   1.0000       528     72976
+  growing batches               1137..91887  511 bits         4597.3558   1.0000       359     36488
+  equal windows twice as long          3585  255 bits          768.8497   1.0000       705     36488
+  no room for peaks (peak 1)            975  255 bits          407.5868   1.0000       495     36488
+  1 bit per coordinate                 3060  1 bit              12.4914   1.0000      2378     36488
 
 Notes
   - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches
-  - the local epsilon of 589 is no protection; everything rests on the shuffler
+  - at least 90 % of the reports of a round come from honest devices and pads: the plan assumes it. What the others send adds no privacy and may be known to an adversary; if there are more of them, the central epsilon is larger than certified. --honest sets another share
+  - the local epsilon of 559 is no protection; everything rests on the shuffler
 ";
     assert_eq!(plan, expected);
     assert!(certificate.contains("(0.9999, 1e-6)-differentially private"));
@@ -170,7 +191,7 @@ Plan for 60000 people in 30 d, two groups
 Round 1 opens Friday 15 January 2027, 08:00:00 UTC
 
   rounds        window  expected  capacity  local epsilon  central epsilon  a report has
-       5           6 d     12000     24819         8.0000           0.3609  1 of 256 words, outside 0.078802
+       5           6 d     12000     24819         8.0000           0.3820  1 of 256 words, outside 0.078802
 
 bytes in a report               46
 pads                         51.6%  (room for 2 times the mean rate)
@@ -178,14 +199,16 @@ surplus, lost                1e-7%  (at most, if all rounds are so busy; any in 
 under way, lost              0.00%  (at most, when their round closes)
 decision to model       at most 6 d 1 h
 what it can tell        at the end, with 95 % confidence: mean rewards that differ by 0.0208 or more (near one half, half of the people in each group)
+  if all were honest    0.0208  (searched, not certified; this plan: --honest 0.9)
 
 Notes
   - the local epsilon was capped at the default of 8; --local-epsilon sets another cap, 'unlimited' lifts it
+  - at least 90 % of the reports of a round come from honest devices and pads: the plan assumes it. What the others send adds no privacy and may be known to an adversary; if there are more of them, the central epsilon is larger than certified. --honest sets another share
   - 52% of a batch are pads, and each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster
   - a report is one word of a random codebook: with a local epsilon of at most 8, randomized bits would have 3.8 times the variance
 "
     );
-    assert!(certificate.contains("all of them together are (0.3609, 1e-6)-differentially private"));
+    assert!(certificate.contains("all of them together are (0.3820, 1e-6)-differentially private"));
     let task: TaskConfig = toml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     assert!(task.is_comparison());
     let value = json(arguments);
@@ -293,7 +316,7 @@ fn the_figure_has_axes_units_and_a_legend() {
         "blanket",
         "paper",
         "no crowd",
-        "Dimension 2, 1 bit per coordinate, delta 1e-6",
+        "Dimension 2, 1 bit per coordinate, delta 1e-6, 90% honest",
     ] {
         assert!(texts.contains(&word), "{word} in {texts:?}");
     }

@@ -89,7 +89,8 @@ fn the_table_tells_what_was_sent() {
     }
 }
 
-/// What is simulated is what `incrowd plan` deploys for the same people, with the arms' policy.
+/// What is simulated is what `incrowd plan --honest 1` deploys for the same people, with the arms'
+/// policy.
 #[test]
 fn a_simulated_plan_is_the_planners() {
     let arrivals = ArrivalsConfig { swing: 0.5, ..ArrivalsConfig::new(2000.0) }.check().unwrap();
@@ -117,6 +118,8 @@ fn a_simulated_plan_is_the_planners() {
             central_epsilon: Some(1.0),
             local_epsilon: LocalLimit::Unlimited,
             shape,
+            // What simulations assume.
+            honest_fraction: 1.0,
             ..PlanRequest::new(3, 6000)
         };
         let deployed = plan(&request.check().unwrap()).unwrap();

@@ -117,7 +117,8 @@ fn room_is_cheap_without_a_local_cap() {
 /// only in rounds shorter than a day, and the plan has such rounds where they learn faster.
 #[test]
 fn days_alike_need_less_room() {
-    let capped = PlanRequest { central_epsilon: Some(1.0), ..request(5, 20_000.0, 30.0) };
+    let everyone = PlanRequest { honest_fraction: 1.0, ..request(5, 20_000.0, 30.0) };
+    let capped = PlanRequest { central_epsilon: Some(1.0), ..everyone };
     let roomy = planned(capped.clone());
     let alike = planned(PlanRequest { busiest_day: Some(1.0), ..capped.clone() });
     keeps_its_promises(&alike);
