@@ -187,11 +187,11 @@ impl Builder {
         self
     }
 
-    /// An Oblivious HTTP relay for all requests to the shuffler.
+    /// An Oblivious HTTP relay for all requests: notices, rounds, models and reports.
     ///
     /// # Privacy
-    /// The shuffler does not see the device's address then, the relay does not see its requests.
-    /// Models are the same for everyone and are fetched directly, from the bandit.
+    /// Neither the shuffler nor the bandit sees the device's address then, and the relay sees
+    /// neither its requests nor which task they are about. Nothing is asked for directly.
     pub fn relay(mut self, url: impl Into<String>) -> Self {
         self.relay = Some(url.into());
         self

@@ -107,9 +107,14 @@ impl Builder {
         let (notice, last_error) = self.notice(&shuffler, &store).await?;
         let task = notice.0.task.clone();
         self.agree(&task).await?;
-        let models = match &notice.0.model_url {
-            Some(url) => Address::new(url, "model url", self.plain_http)?,
-            None => address,
+        let bandit = match &notice.0.model_url {
+            Some(url) if self.relay.is_none() => {
+                let models = Address::new(url, "model url", self.plain_http)?;
+                BanditApi::new(models, &Trust::System)?
+            }
+            // Behind a relay also where the shuffler says where models are: whoever serves them
+            // would see the device's address.
+            _ => BanditApi::behind(&shuffler),
         };
 
         let state = store.read().await;
@@ -121,7 +126,7 @@ impl Builder {
         let device = Device::resume(Arc::new(task.config().clone()), state.participation)?;
         Ok(Arc::new(Core {
             settings: self.settings.clone(),
-            bandit: BanditApi::new(models, &Trust::System)?,
+            bandit,
             shuffler,
             store,
             task,

@@ -225,6 +225,16 @@ impl Core {
         self.store.update_then(change, believe).await
     }
 
+    /// Fetches the notice after an error on the way through relay and gateway: their keys may have
+    /// changed, and a new notice has them.
+    pub(crate) async fn after_oblivious(&self, error: &TransportError) {
+        if error.is_oblivious()
+            && let Err(error) = self.fetch_notice().await
+        {
+            self.note(error);
+        }
+    }
+
     /// Fetches the newest model; whether it is newer, and how long the answer is good for. A cache
     /// on the way may give out an older one for a while, which changes nothing.
     ///
@@ -234,7 +244,11 @@ impl Core {
     /// of an earlier life would tell how long the device was away.
     pub(crate) async fn fetch_model(&self) -> Result<(bool, Duration), ClientError> {
         let known = lock(&self.live).fetched.clone();
-        let answer = self.bandit.model(&self.task, known.as_ref()).await?;
+        let answer = self.bandit.model(&self.task, known.as_ref()).await;
+        if let Err(error) = &answer {
+            self.after_oblivious(error).await;
+        }
+        let answer = answer?;
         let fresh_for = answer.fresh_for;
         let Some((signed, model)) = answer.model else { return Ok((false, fresh_for)) };
         let tag = EntityTag::of(&signed.body);

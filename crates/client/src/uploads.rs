@@ -82,16 +82,12 @@ async fn attempt(core: &Core, upload: &Upload) -> Result<(), ClientError> {
     let body = upload.body().to_vec();
     let sent = core.shuffler.put(&core.task.id(), upload.id(), upload.is_sealed(), body).await;
     let Err(error) = sent else { return Ok(()) };
-    let helped = if error.is_oblivious() {
-        // The gateway's keys may have changed: a new notice has them.
-        core.fetch_notice().await.map(drop)
-    } else if error.kind() == Some(ProblemKind::Early) && core.by_time() {
+    core.after_oblivious(&error).await;
+    if error.kind() == Some(ProblemKind::Early)
+        && core.by_time()
         // The device's clock is ahead.
-        core.ask_time().await
-    } else {
-        Ok(())
-    };
-    if let Err(error) = helped {
+        && let Err(error) = core.ask_time().await
+    {
         core.note(error);
     }
     Err(error.into())

@@ -172,8 +172,11 @@ impl HttpLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShufflerConfig {
-    /// Base address of the bandit, told to devices; empty when it is the shuffler's.
+    /// Base address of the bandit, told to devices; empty when it is the shuffler's. For devices
+    /// behind a relay the shuffler fetches models there itself.
     pub model_url: Option<String>,
+    /// PEM file with the certificates to trust there, instead of the system's.
+    pub model_ca: Option<PathBuf>,
     /// Whether reports are taken without a device token.
     pub open_uploads: bool,
     /// Whether there is an Oblivious HTTP gateway.
@@ -196,6 +199,7 @@ impl Default for ShufflerConfig {
     fn default() -> Self {
         Self {
             model_url: None,
+            model_ca: None,
             open_uploads: false,
             gateway: true,
             round_keys: None,

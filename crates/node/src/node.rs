@@ -167,6 +167,9 @@ impl Node {
             }
         };
         let bandit = learning.as_ref().map(|(bandit, _)| bandit.clone());
+        if let Some(shuffler) = &shuffler {
+            shuffler.answer_models(&service, bandit.as_ref())?;
+        }
         let mut roles: Vec<Arc<dyn role::Role>> = Vec::new();
         roles.extend(shuffler.clone().map(|shuffler| shuffler as Arc<dyn role::Role>));
         roles.extend(bandit.clone().map(|bandit| bandit as Arc<dyn role::Role>));

@@ -1,13 +1,13 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use incrowd_envelope::Signed;
 use incrowd_protocol::{EntityTag, Mechanism, Model, ProblemKind, Task, paths, triangle};
 
-use crate::{Address, Http, Request, TransportError, Trust, documents};
+use crate::{Address, Request, Route, ShufflerApi, TransportError, Trust, documents, route::Way};
 
 /// A bandit server: where models are.
 #[derive(Debug, Clone)]
-pub struct BanditApi(Http);
+pub struct BanditApi(Arc<Way>);
 
 /// What a bandit, or a cache in front of it, answered.
 #[derive(Debug, Clone)]
@@ -21,7 +21,13 @@ pub struct ModelAnswer {
 impl BanditApi {
     /// The bandit at an address.
     pub fn new(address: Address, trust: &Trust) -> Result<Self, TransportError> {
-        Http::new(address, trust).map(Self)
+        Ok(Self(Arc::new(Way::new(Route::Direct(address), trust)?)))
+    }
+
+    /// The bandit behind a shuffler's gateway: requests go where the shuffler's go, and nowhere
+    /// else.
+    pub fn behind(shuffler: &ShufflerApi) -> Self {
+        Self(shuffler.way.clone())
     }
 
     /// The newest model, if it is another one than the caller knows. Whether its version is above

@@ -17,6 +17,7 @@ mod failure;
 mod http;
 mod relay;
 pub mod retry;
+mod route;
 mod shuffler;
 mod tls;
 
@@ -29,5 +30,6 @@ pub use reqwest::{
     Method,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
-pub use shuffler::{Fetched, Route, ShufflerApi};
+pub use route::Route;
+pub use shuffler::{Fetched, ShufflerApi};
 pub use tls::{Trust, client_config};

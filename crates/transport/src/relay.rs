@@ -19,6 +19,7 @@ use crate::{Address, Answer, Http, Request, TransportError, Trust};
 const WRAPPING: usize = 16 << 10;
 
 /// The relay in front of a shuffler's gateway.
+#[derive(Debug)]
 pub(crate) struct Relay {
     http: Http,
     /// The shuffler, as requests inside name it.

@@ -1,7 +1,4 @@
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_protocol::{
@@ -10,7 +7,7 @@ use incrowd_protocol::{
 };
 use reqwest::Method;
 
-use crate::{Address, Answer, Http, Request, TransportError, Trust, documents, relay::Relay};
+use crate::{Answer, Request, Route, TransportError, Trust, documents, route::Way};
 
 /// A schedule has thousands of stages at most.
 const LONGEST_NOTICE: usize = 4 << 20;
@@ -43,41 +40,16 @@ impl Fetched {
     }
 }
 
-/// The way to a shuffler.
-#[derive(Debug, Clone)]
-pub enum Route {
-    /// To its own address.
-    Direct(Address),
-    /// Through a relay.
-    Oblivious {
-        /// Where requests go.
-        relay: Address,
-        /// The shuffler, as requests inside name it.
-        target: Address,
-    },
-}
-
-enum Way {
-    Direct(Http),
-    /// Through a relay, with the key configurations of the last notice.
-    Oblivious(Relay, Mutex<Vec<u8>>),
-}
-
 /// A shuffler: the notices of tasks, their rounds, where reports go and releases come from.
 pub struct ShufflerApi {
     token: Option<String>,
-    way: Way,
+    pub(crate) way: Arc<Way>,
 }
 
 impl ShufflerApi {
     /// The shuffler at the end of a route. The token goes with reports and for releases only.
     pub fn new(route: Route, token: Option<String>, trust: &Trust) -> Result<Self, TransportError> {
-        let way = match route {
-            Route::Direct(address) => Way::Direct(Http::new(address, trust)?),
-            Route::Oblivious { relay, target } => {
-                Way::Oblivious(Relay::new(relay, target, trust)?, Mutex::default())
-            }
-        };
+        let way = Arc::new(Way::new(route, trust)?);
         Ok(Self { token, way })
     }
 
@@ -85,15 +57,10 @@ impl ShufflerApi {
     /// with must be those that the shuffler signed, the same for everyone.
     pub async fn notice(&self, pinned: &TaskId) -> Result<(Signed, TaskNotice), TransportError> {
         let request = Request::get(paths::notice(pinned)).limit(LONGEST_NOTICE);
-        let (answer, used) = match &self.way {
-            Way::Direct(http) => (http.send(request).await?, None),
-            Way::Oblivious(relay, _) => {
-                let keys = relay.keys().await?;
-                (relay.send(&keys, &request).await?, Some(hex::encode(keys)))
-            }
-        };
+        let (answer, used) = self.way.send_first(request).await?;
         let signed = answer.signed("notice")?;
         let notice = documents::notice(&signed, pinned)?;
+        let used = used.map(hex::encode);
         if used.is_some() && used != notice.gateway_keys {
             return Err(TransportError::GatewayKeys);
         }
@@ -103,12 +70,7 @@ impl ShufflerApi {
 
     /// Uses the key configurations of a notice that was checked.
     pub fn adopt(&self, notice: &TaskNotice) -> Result<(), TransportError> {
-        if let Way::Oblivious(_, keys) = &self.way {
-            let text = notice.gateway_keys.as_ref().ok_or(TransportError::GatewayKeys)?;
-            let bytes = hex::decode(text).map_err(|_| TransportError::GatewayKeys)?;
-            *keys.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
-        }
-        Ok(())
+        self.way.adopt(notice)
     }
 
     /// The notice of the current round, checked. Whether it is before one that was seen is for the
@@ -189,13 +151,7 @@ impl ShufflerApi {
     }
 
     async fn send(&self, request: Request) -> Result<Answer, TransportError> {
-        match &self.way {
-            Way::Direct(http) => http.send(request).await,
-            Way::Oblivious(relay, keys) => {
-                let keys = keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                relay.send(&keys, &request).await
-            }
-        }
+        self.way.send(request).await
     }
 }
 

@@ -69,6 +69,7 @@ pub struct Metrics {
     model_version: Family<TaskLabel, Gauge>,
     model_round: Family<TaskLabel, Gauge>,
     collector_failures: Family<TaskLabel, Counter>,
+    model_fetch_failures: Family<TaskLabel, Counter>,
     collector_up: Family<TaskLabel, Gauge>,
     last_release: Family<TaskLabel, Gauge>,
     epsilon: Family<EpsilonLabel, Float>,
@@ -98,6 +99,7 @@ impl Default for Metrics {
             model_version: Family::default(),
             model_round: Family::default(),
             collector_failures: Family::default(),
+            model_fetch_failures: Family::default(),
             collector_up: Family::default(),
             last_release: Family::default(),
             epsilon: Family::default(),
@@ -134,6 +136,8 @@ impl Default for Metrics {
         );
         let failures = metrics.collector_failures.clone();
         r.register("collector_failures", "Times the bandit could not collect a release", failures);
+        let help = "Times the shuffler could not fetch a model for its gateway";
+        r.register("model_fetch_failures", help, metrics.model_fetch_failures.clone());
         let help = "Certified epsilon, computed at the start";
         r.register("certificate_epsilon", help, metrics.epsilon.clone());
         let help = "Whether the last try to collect a release worked, or the task is over";
@@ -223,6 +227,11 @@ impl Metrics {
     pub(crate) fn absorbed(&self, task: &TaskId, round: u32, version: u64) {
         self.model_round.get_or_create(&label(task)).set(i64::from(round));
         self.model_version.get_or_create(&label(task)).set(version as i64);
+    }
+
+    /// Times that a model could not be fetched for the gateway.
+    pub(crate) fn model_fetch_failures(&self, task: &TaskId) -> Counter {
+        self.model_fetch_failures.get_or_create_owned(&label(task))
     }
 
     pub(crate) fn collector_failed(&self, task: &TaskId) {

@@ -53,7 +53,8 @@ pub(super) fn router(shuffler: &Arc<Shuffler>) -> Router {
         return all;
     }
     // A bandit is not a device: nothing behind the gateway waits.
-    all.merge(gateway::router(shuffler, &devices))
+    let models = shuffler.models.get().cloned().unwrap_or_default();
+    all.merge(gateway::router(shuffler, &devices.merge(models)))
 }
 
 /// What the task is, what it guarantees, and the keys to seal reports to. Signed by the shuffler.

@@ -4,6 +4,7 @@ mod content;
 mod gateway;
 mod group_commit;
 mod handlers;
+mod models;
 mod open_task;
 mod open_tasks;
 mod rates;
@@ -12,7 +13,7 @@ mod windows;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     thread::JoinHandle,
     time::{Duration, SystemTime},
 };
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use crate::{
     Files, Heads, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError, ShufflerConfig,
     Witnessed,
+    bandit::BanditServer,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
     readiness::Probe,
@@ -52,6 +54,8 @@ pub struct Shuffler {
     gateway: Option<Gateway>,
     tokens: Arc<Tokens>,
     model_url: Option<String>,
+    /// The path of models, behind the gateway.
+    models: OnceLock<Router>,
     open_uploads: bool,
     /// Milliseconds from the closing of a round until its release is shown.
     release_delay: u64,
@@ -153,6 +157,7 @@ impl Shuffler {
             gateway,
             tokens: tokens.clone(),
             model_url,
+            models: OnceLock::new(),
             open_uploads: config.shuffler.open_uploads,
             release_delay,
             rates: Rates::new(&config.http),
@@ -160,6 +165,22 @@ impl Shuffler {
             stopping: Stopping::default(),
             probe: Probe::default(),
         }))
+    }
+
+    /// Answers for models behind the gateway: with those of this process's bandit, or else with
+    /// those at `shuffler.model_url`.
+    pub(crate) fn answer_models(
+        &self,
+        service: &Service<'_>,
+        bandit: Option<&Arc<BanditServer>>,
+    ) -> Result<(), ServiceError> {
+        let routes = match bandit {
+            Some(bandit) => bandit.clone().routes(),
+            None => models::router(service)?,
+        };
+        // Only set once, before anything is answered.
+        let _ = self.models.set(routes);
+        Ok(())
     }
 
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open

@@ -6,19 +6,24 @@ use std::{
     io::Cursor,
     net::SocketAddr,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use crate::common::{Place, Running, eventually, hot, mechanism, one_hot, plain, problem, sums};
 use axum::{
     Router,
     extract::{ConnectInfo, Request, State},
+    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use bhttp::{Message, Mode};
-use incrowd_node::{ConfigError, Relay, Role, Roles, ServiceError, TlsConfig};
-use incrowd_protocol::{MediaType, Report, paths};
-use incrowd_transport::{Trust, client_config};
+use incrowd_node::{ConfigError, Relay, Role, Roles, RunningRelay, ServiceError, TlsConfig};
+use incrowd_protocol::{EntityTag, MediaType, ProblemKind, Report, paths};
+use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust, client_config};
 use ohttp::ClientRequest;
 use reqwest::Client;
 
@@ -94,6 +99,125 @@ async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
     assert_eq!(node.put(&direct[0]).await.status(), 204);
     assert_eq!(node.put(&direct[1]).await.status(), 429, "outside, the limit is there");
     relay.stop().await;
+    node.stop().await;
+}
+
+/// A device behind a relay.
+async fn device(node: &Running, relay: &RunningRelay) -> ShufflerApi {
+    let address = |url: &str| Address::new(url, "url", false).unwrap();
+    let relay = address(&format!("http://{}", relay.address()));
+    // Nobody is there: everything must go through the relay.
+    let route = Route::Oblivious { relay, target: address("http://127.0.0.1:1") };
+    let device = ShufflerApi::new(route, None, &Trust::Nobody).unwrap();
+    device.notice(&node.task.id()).await.unwrap();
+    device
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r19_models_of_one_process_come_through_the_gateway() {
+    let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    let node = place.start(Roles::Both);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let models = BanditApi::behind(&device(&node, &relay).await);
+    let none = models.model(&node.task, None).await.unwrap();
+    assert!(none.model.is_none() && none.fresh_for == Duration::from_secs(5));
+    for number in 0..2 {
+        assert_eq!(node.put(&one_hot(node.mechanism(), 1, number)).await.status(), 204);
+    }
+    let first = node.model_of(1).await;
+    let found = models.model(&node.task, None).await.unwrap().model.unwrap().0;
+    assert_eq!(found.body, first);
+    let known = EntityTag::of(&first);
+    assert!(models.model(&node.task, Some(&known)).await.unwrap().model.is_none());
+    relay.stop().await;
+    node.stop().await;
+}
+
+/// What stands between the shuffler and a bandit: where the bandit is, and how often it was asked.
+#[derive(Default)]
+struct Front {
+    bandit: Mutex<Option<String>>,
+    asked: AtomicUsize,
+    headers: Mutex<Vec<HeaderMap>>,
+}
+
+async fn front(State(front): State<Arc<Front>>, request: Request) -> Response {
+    front.asked.fetch_add(1, Relaxed);
+    front.headers.lock().unwrap().push(request.headers().clone());
+    let Some(bandit) = front.bandit.lock().unwrap().clone() else {
+        // More than any model.
+        return vec![b'x'; 8 << 20].into_response();
+    };
+    let url = format!("{bandit}{}", request.uri());
+    let mut asked = incrowd_transport::client(&Trust::Nobody).unwrap().get(url);
+    for (name, value) in request.headers().iter().filter(|(name, _)| *name != "host") {
+        asked = asked.header(name, value);
+    }
+    let answer = asked.send().await.unwrap();
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    (status, headers, answer.bytes().await.unwrap()).into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r19_r31_models_of_another_process_are_fetched_once_for_all_devices() {
+    let between = Arc::new(Front::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model_url = format!("http://{}", listener.local_addr().unwrap());
+    let app = Router::new().fallback(front).with_state(between.clone());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    place.config.shuffler.model_url = Some(model_url);
+    let node = place.start(Roles::Shuffler);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let device = device(&node, &relay).await;
+    let models = BanditApi::behind(&device);
+
+    // An answer that is too long is cut off, counted, and not asked for again at once.
+    for _ in 0..5 {
+        let refused = models.model(&node.task, None).await.unwrap_err();
+        assert_eq!(refused.kind(), Some(ProblemKind::Unavailable), "{refused}");
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(5)));
+    }
+    assert_eq!(between.asked.load(Relaxed), 1);
+    let failures = format!("incrowd_model_fetch_failures_total{{task=\"{}\"}}", node.task.id());
+    let text = node.metrics().await;
+    assert!(text.contains(&format!("{failures} 1\n")), "{text}");
+    assert_eq!(node.model().await.status(), 404, "only behind the gateway");
+    node.stop().await;
+    relay.stop().await;
+
+    let node = place.start(Roles::Shuffler);
+    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
+    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let at_bandit = place.bandit_of(&node);
+    let bandit = at_bandit.start(Roles::Bandit);
+    *between.bandit.lock().unwrap() = Some(bandit.base.clone());
+    for number in 0..2 {
+        assert_eq!(node.put(&one_hot(node.mechanism(), 1, number)).await.status(), 204);
+    }
+    let first = bandit.model_of(1).await;
+    between.headers.lock().unwrap().clear();
+    let device = self::device(&node, &relay).await;
+    let mut devices = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (models, task) = (BanditApi::behind(&device), node.task.clone());
+        devices
+            .spawn(async move { models.model(&task, None).await.unwrap().model.unwrap().0.body });
+    }
+    assert!(devices.join_all().await.iter().all(|body| *body == first));
+    let asked = between.headers.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1, "kept for its max-age");
+    let allowed = ["accept", "host"];
+    assert!(asked[0].keys().all(|name| allowed.contains(&name.as_str())), "{asked:?}");
+    // Of a task that it does not have the shuffler asks nobody.
+    let other = crate::common::orphan(plain(mechanism(3, 1, &[(2, 2, 1)])));
+    let refused = BanditApi::behind(&device).model(&other, None).await.unwrap_err();
+    assert_eq!(refused.kind(), Some(ProblemKind::NotFound));
+    assert_eq!(between.headers.lock().unwrap().len(), 1);
+    relay.stop().await;
+    bandit.stop().await;
     node.stop().await;
 }
 

@@ -96,6 +96,8 @@ pub struct World {
     pub model_headers: Vec<(&'static str, String)>,
     /// What each request for a model said it knows.
     pub known: Vec<Option<String>>,
+    /// Where the notice says models are.
+    pub model_url: Option<String>,
     pub gateway: Option<(ohttp::Server, Vec<u8>)>,
     /// All requests are refused with 503.
     pub down: bool,
@@ -198,6 +200,7 @@ impl World {
             model: None,
             model_headers: Vec::new(),
             known: Vec::new(),
+            model_url: None,
             gateway: None,
             down: false,
             failures: VecDeque::new(),
@@ -235,7 +238,7 @@ impl World {
             id: self.task.id(),
             task: self.task.clone(),
             sealing_keys: self.keys.iter().map(|(key, _)| key.clone()).collect(),
-            model_url: None,
+            model_url: self.model_url.clone(),
             gateway_keys: self.gateway.as_ref().map(|(_, keys)| hex::encode(keys)),
         }
     }
