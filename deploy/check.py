@@ -108,11 +108,11 @@ def rules(promtool):
     folder = deploy / "prometheus"
     run(promtool, "check", "rules", folder / "alerts.yml")
     run(promtool, "check", "config", "--syntax-only", folder / "scrape.yml")
-    run(promtool, "test", "rules", folder / "alerts_test.yml")
+    run(promtool, "test", "rules", folder / "alerts_test.yml", folder / "alerts_days_test.yml")
     names = re.findall(r"- alert: (\w+)", alerts)
     expect(len(names) == len(set(names)), "two alerts have the same name")
     expect(re.findall(r"runbook_url: (\S+)", alerts) == [RUNBOOK + name.lower() for name in names], "an alert names another section")
-    tests = (folder / "alerts_test.yml").read_text()
+    tests = "".join((folder / name).read_text() for name in ("alerts_test.yml", "alerts_days_test.yml"))
     same("alerts and alerts that fire in a test", names, re.findall(r"- alertname: (\w+)", tests))
     same("alerts and alerts that are silent in a test", names, re.findall(r"- \{ alertname: (\w+), .*exp_alerts: \[\] \}", tests))
     sections = re.split(r"^## (\w+)$", runbook, flags=re.M)[1:]

@@ -72,6 +72,7 @@ pub struct Metrics {
     model_fetch_failures: Family<TaskLabel, Counter>,
     collector_up: Family<TaskLabel, Gauge>,
     last_release: Family<TaskLabel, Gauge>,
+    round_closes: Family<TaskLabel, Gauge>,
     epsilon: Family<EpsilonLabel, Float>,
     listeners: Listeners,
     ready: Gauge,
@@ -102,6 +103,7 @@ impl Default for Metrics {
             model_fetch_failures: Family::default(),
             collector_up: Family::default(),
             last_release: Family::default(),
+            round_closes: Family::default(),
             epsilon: Family::default(),
             listeners: Listeners::default(),
             ready: Gauge::default(),
@@ -145,6 +147,9 @@ impl Default for Metrics {
         let help = "When the last release was made, since 1970, in whole minutes";
         let last = metrics.last_release.clone();
         r.register_with_unit("last_release_timestamp", help, Unit::Seconds, last);
+        let help = "When the round being filled closes, since 1970; absent where rounds close when they are full";
+        let closes = metrics.round_closes.clone();
+        r.register_with_unit("round_closes_timestamp", help, Unit::Seconds, closes);
         r.register("ready", "Whether the service is ready", metrics.ready.clone());
         let help = "Requests that wait for a commit";
         r.register("commit_queue", help, metrics.commit_queue.clone());
@@ -222,6 +227,14 @@ impl Metrics {
         let size = task.mechanism().round(round).map_or(0, |round| round.size);
         self.batch_size.get_or_create(&label).set(i64::from(size));
         self.remembered.get_or_create(&label).set(progress.remembered as i64);
+        match progress.window {
+            Some(window) => {
+                self.round_closes.get_or_create(&label).set((window.closes / 1000) as i64);
+            }
+            None => {
+                self.round_closes.remove(&label);
+            }
+        }
     }
 
     pub(crate) fn absorbed(&self, task: &TaskId, round: u32, version: u64) {

@@ -480,7 +480,11 @@ async fn r7_r26_counters_of_arrivals_are_on_the_shufflers_admin_listener_only() 
     for number in 0..3 {
         assert_eq!(node.put_sealed(&four_hot(&mechanism, 1, number)).await.status(), 204);
     }
-    assert!(node.metrics().await.contains("incrowd_batch_reports"), "the operator sees it");
+    let metrics = node.metrics().await;
+    assert!(metrics.contains("incrowd_batch_reports"), "the operator sees it");
+    let closes = format!(" {}", mechanism.window(1).unwrap().unwrap().closes / 1000);
+    let told = |line: &str| line.starts_with("incrowd_round_closes_timestamp_seconds{");
+    assert!(metrics.lines().any(|line| told(line) && line.ends_with(&closes)), "{metrics}");
     for path in ["/metrics", paths::TASKS, "/readyz"] {
         for role in Role::ALL {
             let asked = node.client.get(format!("{}{path}", node.base));
