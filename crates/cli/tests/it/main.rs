@@ -1,5 +1,6 @@
 //! The tests of this crate from outside, linked once.
 
+mod attacks;
 mod certify;
 mod crash;
 mod demo;

@@ -97,6 +97,11 @@ impl Service {
         Ok(Self { child, _stdout: stdout, url, admin, said })
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         assert_eq!(self.child.wait().unwrap().signal(), Some(9), "it had ended before");
