@@ -1,0 +1,70 @@
+//! Tasks of a running service, asked at the operator's listener.
+
+use std::{error::Error, path::PathBuf};
+
+use clap::Args;
+use incrowd_node::{TaskStatus, read_token};
+use incrowd_protocol::{TaskId, paths};
+use incrowd_transport::{Address, Http, Method, Request, Trust};
+
+use crate::{moment, runtime};
+
+/// Bytes that a list of tasks may have.
+const LONGEST_LIST: usize = 16 << 20;
+
+/// Where the operator's listener is, and who asks.
+#[derive(Args)]
+pub struct Admin {
+    /// Base address of the admin listener.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8788")]
+    admin: String,
+    /// File with an admin token.
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+}
+
+pub fn close(admin: &Admin, task: &TaskId) -> Result<(), Box<dyn Error>> {
+    admin.ask(Method::POST, &paths::close(task))?;
+    eprintln!("the task is closed, its unfinished batch destroyed");
+    Ok(())
+}
+
+pub fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
+    let tasks: Vec<TaskStatus> = serde_json::from_slice(&admin.ask(Method::GET, paths::TASKS)?)?;
+    for status in tasks {
+        let mut parts = Vec::new();
+        match (status.closed, status.round, status.reports) {
+            (Some(true), ..) => parts.push("closed".into()),
+            (Some(false), Some(round), Some(reports)) => {
+                parts.push(format!("round {round} with {reports} reports"));
+                if let (Some(opens), Some(closes)) = (status.opens, status.closes) {
+                    parts.push(window(opens, closes));
+                }
+            }
+            (Some(false), None, _) => parts.push("finished".into()),
+            _ => {}
+        }
+        if let (Some(absorbed), Some(model)) = (status.absorbed, status.model) {
+            parts.push(format!("model {model} after {absorbed} rounds"));
+        }
+        out!("{}  {}", status.task, parts.join(", "));
+    }
+    Ok(())
+}
+
+/// When a round opens or closes, in seconds from now.
+fn window(opens: u64, closes: u64) -> String {
+    let now = moment::now();
+    let seconds = |time: u64| time.saturating_sub(now).div_ceil(1000);
+    let closes = format!("closes in {} s", seconds(closes));
+    if now < opens { format!("opens in {} s, {closes}", seconds(opens)) } else { closes }
+}
+
+impl Admin {
+    fn ask(&self, method: Method, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+        let token = read_token(&self.token_file)?;
+        let http = Http::new(Address::new(&self.admin, "admin address", true)?, &Trust::System)?;
+        let request = Request::new(method, path).token(&token)?.limit(LONGEST_LIST);
+        Ok(runtime()?.block_on(http.send(request))?.success()?.body)
+    }
+}
