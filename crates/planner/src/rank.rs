@@ -21,17 +21,17 @@ const ANGLE: f64 = 3.0;
 /// is off by an angle, tan(angle) = 3 h d/(L t), where h is the size of the noise: the bandit's own
 /// noise size of the moment, with half of its square replaced by that of the Gram matrix (the same
 /// for bits), and the rewards' noise. It costs each person the share 1 - cos(angle) of a random
-/// choice's regret. Where tastes change, what was learned is old as well: see
+/// choice's regret, `random`. Where tastes change, what was learned is old as well: see
 /// [`crate::predicted_regret`], which is what a reader is told.
 pub fn rank(
     task: &TaskConfig,
+    random: f64,
     users_per_day: Option<f64>,
     half_life: Option<f64>,
 ) -> Result<f64, PlanError> {
     let schedule = task.mechanism().schedule();
     let discount = task.learner().config().discount;
     let reports = Reports { schedule, users_per_day };
-    let random = random_regret(task.mechanism().blocks());
     let last = schedule.last_round();
     let mut round = 1;
     let mut before = reports.until(round);

@@ -259,12 +259,15 @@ fn largest_coordinate(dimension: usize, number: f64) -> f64 {
     let width = std::f64::consts::PI / f64::from(steps);
     let angle = |i: i32| (f64::from(i) + 0.5) * width - std::f64::consts::FRAC_PI_2;
     let density = |i: i32| pow(cos(angle(i)), dimension as f64 - 3.0);
-    let total: f64 = (0..steps).map(density).sum();
-    let (mut below, mut mean) = (0.0, 0.0);
-    for i in 0..steps {
-        let above = below + density(i) / total;
-        mean += libm::sin(angle(i)) * (pow(above.min(1.0), number) - pow(below, number));
-        below = above.min(1.0);
+    let densities: Vec<f64> = (0..steps).map(density).collect();
+    let total: f64 = densities.iter().sum();
+    // The chance that one coordinate, and that all of them, are below.
+    let (mut below, mut all_below, mut mean) = (0.0, 0.0, 0.0);
+    for (i, density) in (0..steps).zip(densities) {
+        below = (below + density / total).min(1.0);
+        let all = pow(below, number);
+        mean += libm::sin(angle(i)) * (all - all_below);
+        all_below = all;
     }
     mean
 }

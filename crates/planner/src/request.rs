@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
     PlanError, Preset, Problem,
+    regret::random_regret,
     timetable::{Arrivals, DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS},
 };
 
@@ -305,7 +306,8 @@ impl PlanRequest {
             return Err(PlanError::NoLimit);
         }
         let largest_batch = self.largest_batch(horizon, arrivals.as_ref())?;
-        Ok(Request { config: self, units, horizon, largest_batch, arrivals })
+        let random_regret = random_regret(units.blocks);
+        Ok(Request { config: self, units, horizon, largest_batch, arrivals, random_regret })
     }
 
     fn units(&self) -> Result<Units, PlanError> {
@@ -435,6 +437,8 @@ pub struct Request {
     pub(crate) horizon: u64,
     pub(crate) largest_batch: u32,
     pub(crate) arrivals: Option<Arrivals>,
+    /// What drafts are compared with, once for all.
+    pub(crate) random_regret: f64,
 }
 
 impl Request {

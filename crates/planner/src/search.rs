@@ -180,7 +180,7 @@ fn priced(request: &Request, stages: Vec<DraftStage>, discount: f64) -> Result<D
     let rank = if comparison {
         comparison::half_width(&task, users_per_day)?
     } else {
-        rank(&task, users_per_day, half_life)?
+        rank(&task, request.random_regret, users_per_day, half_life)?
     };
     Ok(Draft { stages, discount, rank })
 }
