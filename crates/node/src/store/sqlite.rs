@@ -13,8 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::StoreError;
 
-/// How long to wait for a lock of the file.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a lock of the file. Only an operator's own tools hold one for longer, and
+/// whoever uploads is better answered 503.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whose file it is, and how its tables came to be.
 pub(super) struct Schema {
