@@ -14,7 +14,7 @@ use incrowd_node::{
 };
 use incrowd_privacy::format_epsilon;
 use incrowd_protocol::{ProblemKind, Task, VerificationKeys};
-use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust};
+use incrowd_transport::{Route, ShufflerApi, TransportError, Trust};
 
 use crate::{runtime, service};
 
@@ -196,7 +196,7 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
 
 /// Asks for the first thing that a bandit asks for.
 fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<(), Box<dyn Error>> {
-    let address = Address::new(&config.bandit.shuffler_url, "bandit.shuffler_url", true)?;
+    let address = incrowd_node::shuffler_address(&config.bandit)?;
     let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
     let (route, trust) = (Route::Direct(address), Trust::new(ca.as_deref()));
     let shuffler = ShufflerApi::new(route, Some(token.to_owned()), &trust)?;

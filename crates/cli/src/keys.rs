@@ -1,9 +1,15 @@
 //! `incrowd keys`: the secrets of a role and the tokens of its callers.
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
-use incrowd_node::{Files, KeyRole, Keys, Role, Tokens};
+use incrowd_files::create_folder;
+use incrowd_node::{Files, KeyRole, Keys, Role, Tokens, write_token};
 use incrowd_protocol::KeyState;
 
 /// Keys and tokens of a role, in its data folder.
@@ -38,7 +44,7 @@ enum Command {
     /// later): remove its secret and overwrite the old file. A flash disk, a snapshot or a
     /// copy-on-write file system may keep it all the same: the disk should be encrypted.
     Expire,
-    /// Make a token, keep its hash, and print it: it is shown only now.
+    /// Make a token, keep its hash, and print it or write it to a file: it is shown only now.
     Token {
         /// Whose token.
         #[arg(long, value_enum)]
@@ -46,6 +52,9 @@ enum Command {
         /// Also forget every earlier token of this role.
         #[arg(long)]
         revoke_others: bool,
+        /// A new file for the token that only its owner can read, instead of standard output.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -90,13 +99,17 @@ impl From<TokenRole> for Role {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let files = Files::of(&arguments.data);
     let shuffler = || Keys::load(&files.shuffler_keys, KeyRole::Shuffler);
-    match arguments.command {
+    match &arguments.command {
         Command::New { role } => {
-            fs::create_dir_all(&arguments.data)?;
-            let keys = Keys::create(files.keys(role.into()), role.into())?;
+            create_folder(&arguments.data)?;
+            let role = KeyRole::from(*role);
+            let keys = Keys::create(files.keys(role), role)?;
             out!("{}", keys.verification_key());
         }
-        Command::Show { role } => show(&Keys::load(files.keys(role.into()), role.into())?),
+        Command::Show { role } => {
+            let role = KeyRole::from(*role);
+            show(&Keys::load(files.keys(role), role)?);
+        }
         Command::Rotate => {
             let id = shuffler()?.add_pending()?;
             out!("key {id} is pending");
@@ -113,21 +126,41 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             }
             hint_reload();
         }
-        Command::Token { role, revoke_others } => {
-            fs::create_dir_all(&arguments.data)?;
-            let path = &files.tokens;
-            let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
-            if revoke_others {
-                let number = tokens.revoke(role.into());
-                eprintln!("{number} earlier tokens are forgotten at the next start of the service");
-            }
-            let token = tokens.add(role.into())?;
-            tokens.save(path)?;
-            out!("{}", token.as_str());
-            eprintln!("hint: a running service knows it after a restart");
+        Command::Token { role, revoke_others, out } => {
+            create_folder(&arguments.data)?;
+            token(&files.tokens, (*role).into(), *revoke_others, out.as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A new token, and its hash among those of a data folder.
+fn token(
+    path: &Path,
+    role: Role,
+    revoke_others: bool,
+    out: Option<&Path>,
+) -> Result<(), Box<dyn Error>> {
+    let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
+    let revoked = if revoke_others { tokens.revoke(role) } else { 0 };
+    let token = tokens.add(role)?;
+    if let Some(out) = out {
+        // First: a hash whose token nobody has would be of no use.
+        write_token(out, &token)?;
+        if let Err(error) = tokens.save(path) {
+            let _ = fs::remove_file(out);
+            return Err(error.into());
+        }
+        eprintln!("the token is in {}", out.display());
+    } else {
+        tokens.save(path)?;
+        out!("{}", token.as_str());
+    }
+    if revoke_others {
+        eprintln!("{revoked} earlier tokens are revoked");
+    }
+    eprintln!("hint: a running service takes this into use within seconds");
+    Ok(())
 }
 
 fn show(keys: &Keys) {

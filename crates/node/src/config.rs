@@ -222,6 +222,9 @@ pub struct BanditConfig {
     pub shuffler_ca: Option<PathBuf>,
     /// Longest pause in seconds between two tries when the shuffler does not answer, 1 to 600.
     pub longest_pause_seconds: u64,
+    /// Whether the token may go to the shuffler over plain HTTP on another machine, because a
+    /// private network protects it.
+    pub allow_plain_http: bool,
 }
 
 impl Default for BanditConfig {
@@ -231,6 +234,7 @@ impl Default for BanditConfig {
             token_file: None,
             shuffler_ca: None,
             longest_pause_seconds: 10,
+            allow_plain_http: false,
         }
     }
 }

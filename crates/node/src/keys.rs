@@ -1,12 +1,12 @@
 //! The secret keys of a role, in a file that only its operator reads.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    io,
     path::{Path, PathBuf},
 };
 
 use incrowd_envelope::{EnvelopeError, OpeningKey, Sealed, SealedHeader, SigningKey};
+use incrowd_files::{Readers, SecretError, read_secret};
 use incrowd_protocol::{KeyState, SealingKey, TaskId, VerificationKey};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -16,6 +16,9 @@ use zeroize::Zeroizing;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyError {
+    /// A secret file cannot be read, or others can read it.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The file cannot be read or written.
     #[error("{path}: {error}")]
     File {
@@ -24,16 +27,8 @@ pub enum KeyError {
         /// What happened.
         error: io::Error,
     },
-    /// Others can read the secrets.
-    #[error("{path} is readable by others (mode {mode:o}), must be 600")]
-    Permissions {
-        /// Which file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
     /// Not a key file.
-    #[error("{path} is not a key file of this role: {message}")]
+    #[error("{path}: {message}")]
     Format {
         /// Which file.
         path: PathBuf,
@@ -125,17 +120,12 @@ impl Keys {
 
     /// Reads a key file.
     pub fn load(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
-        let failed = |error| KeyError::File { path: path.to_owned(), error };
-        let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(KeyError::Permissions { path: path.to_owned(), mode });
-        }
-        let text = Zeroizing::new(fs::read_to_string(path).map_err(failed)?);
+        let bytes = read_secret(path, Readers::Owner)?;
         let format = |message| KeyError::Format { path: path.to_owned(), message };
         // The parser's own message would show a part of the file.
-        let content: Content = toml::from_str(&text).map_err(|_| format("it does not parse"))?;
+        let content: Content = toml::from_slice(&bytes).map_err(|_| format("it is no key file"))?;
         if content.role != role {
-            return Err(format("it is another role's"));
+            return Err(format("it has another role's keys"));
         }
         if role == KeyRole::Shuffler && content.gateway.is_none() {
             return Err(format("the gateway's secret is missing"));

@@ -31,7 +31,7 @@ mod tls;
 mod tokens;
 
 pub use admin::TaskStatus;
-pub use bandit::{BanditServer, CollectError};
+pub use bandit::{BanditServer, CollectError, shuffler_address};
 pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
@@ -43,11 +43,11 @@ pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};
 pub use log::init as init_log;
 pub use metrics::Metrics;
-pub use node::{Files, Node, Roles, load_task, read_token};
+pub use node::{Files, Node, Roles, load_task};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
 pub use round_keys::{RoundKeyError, RoundKeysConfig};
 pub use shuffler::{OpenTasks, Progress, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
-pub use tokens::{Role, Tokens, Verdict};
+pub use tokens::{Role, Tokens, Verdict, read_token, write_token};

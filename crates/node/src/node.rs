@@ -118,7 +118,7 @@ impl Node {
     pub fn start(config: &NodeConfig, roles: Roles) -> Result<Self, ServiceError> {
         let config = &config.clone().check()?;
         let failed = |error| ServiceError::File { path: config.data.clone(), error };
-        fs::create_dir_all(&config.data).map_err(failed)?;
+        incrowd_files::create_folder(&config.data).map_err(failed)?;
         let files = Files::of(&config.data);
         let both = roles == Roles::Both;
         let keys = |role| {
@@ -295,11 +295,4 @@ fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceErr
         tracing::warn!("there are no tokens: make some with `incrowd keys token`");
     }
     Ok((tokens, new))
-}
-
-/// The token in a file, without the line's end.
-pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| ServiceError::File { path: path.to_owned(), error })?;
-    Ok(Zeroizing::new(Zeroizing::new(text).trim().to_owned()))
 }

@@ -41,8 +41,12 @@ pub struct Relay {
 impl Relay {
     /// A relay to the gateway of the shuffler at `gateway`, which knows this relay by `token`.
     pub fn new(gateway: &str, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
-        let address = Address::new(gateway, "gateway", true)?;
-        let gateway = Http::new(address, &Trust::new(ca))?;
+        Self::at(Address::new(gateway, "gateway", false)?, token, ca)
+    }
+
+    /// A relay to the gateway at an address that may be plain http.
+    pub fn at(gateway: Address, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
+        let gateway = Http::new(gateway, &Trust::new(ca))?;
         Ok(Arc::new(Self { gateway, token: token.to_owned() }))
     }
 

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use incrowd_files::{Readers, read_secret};
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -19,7 +20,8 @@ pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, ServiceErr
         .map_err(|_| invalid(&config.certificate))?
         .collect();
     let chain = chain.map_err(|_| invalid(&config.certificate))?;
-    let key = PrivateKeyDer::from_pem_file(&config.key).map_err(|_| invalid(&config.key))?;
+    let key = read_secret(&config.key, Readers::Group)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| invalid(&config.key))?;
     let failed = |error: rustls::Error| ServiceError::Tls(error.to_string());
     let mut server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

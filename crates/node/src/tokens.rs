@@ -4,12 +4,13 @@ use std::{fs, path::Path};
 
 use getrandom::{SysRng, rand_core::TryRng};
 use incrowd_envelope::EnvelopeError;
+use incrowd_files::{Readers, read_secret};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::keys::KeyError;
+use crate::{ServiceError, keys::KeyError};
 
 /// Whose token it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,4 +117,19 @@ impl Tokens {
         }
         verdict
     }
+}
+
+/// The token in a file, without the line's end.
+pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
+    let bytes = read_secret(path, Readers::Group)?;
+    let message = "a token is text in one line";
+    let no_token = |_| KeyError::Format { path: path.to_owned(), message };
+    Ok(Zeroizing::new(str::from_utf8(&bytes).map_err(no_token)?.trim().to_owned()))
+}
+
+/// Writes a new token to a file of its own, that must not exist and only its owner can read.
+pub fn write_token(path: &Path, token: &str) -> Result<(), KeyError> {
+    let line = Zeroizing::new(format!("{token}\n"));
+    incrowd_files::create(path, line.as_bytes())
+        .map_err(|error| KeyError::File { path: path.to_owned(), error })
 }

@@ -68,7 +68,7 @@ fn keys_are_made_shown_and_rotated() {
 
     for wrong in [0o640, 0o604] {
         set_mode(&file, wrong);
-        let message = format!("is readable by others (mode {wrong:o}), must be 600");
+        let message = format!("is readable by others (mode {wrong:o}): `chmod 600 ");
         assert!(refused(&keys("show --role shuffler")).contains(&message));
         assert!(refused(&keys("rotate")).contains(&message));
     }
@@ -331,7 +331,7 @@ fn serve_makes_what_is_missing_and_ends_well() {
         .map(|(_, token)| token)
         .collect();
     assert!(tokens.len() == 2 && tokens[0].starts_with("incrowd-device-"), "{talk}");
-    fs::write(site.path("admin.token"), tokens[1]).unwrap();
+    crate::support::private(site.path("admin.token"), tokens[1]);
     for file in ["shuffler.keys", "bandit.keys", "tokens.toml", "shuffler.db", "bandit.db"] {
         assert_eq!(mode(&site.path("both").join(file)), 0o600, "{file}");
     }

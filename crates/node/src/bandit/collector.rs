@@ -14,8 +14,8 @@ use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
 use crate::{
-    BanditConfig, NodeConfig, ServiceError, node::read_token, problem::Problem, shuffler::Shuffler,
-    store::StoreError,
+    BanditConfig, NodeConfig, ServiceError, problem::Problem, shuffler::Shuffler,
+    store::StoreError, tokens::read_token,
 };
 
 /// How long the shuffler holds a request for a batch that is not full.
@@ -151,12 +151,17 @@ impl Source {
     }
 }
 
+/// Where a bandit collects, unless its token would go there in clear.
+pub fn shuffler_address(config: &BanditConfig) -> Result<Address, TransportError> {
+    Address::new(&config.shuffler_url, "bandit.shuffler_url", config.allow_plain_http)
+}
+
 fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {
     let token = read_token(config.token_file.as_deref().ok_or(ServiceError::NoToken)?)?;
     let failed = |path: &Path, error| ServiceError::File { path: path.to_owned(), error };
     let ca = config.shuffler_ca.as_deref();
     let ca = ca.map(|path| fs::read(path).map_err(|error| failed(path, error))).transpose()?;
-    let address = Address::new(&config.shuffler_url, "shuffler_url", true)?;
+    let address = shuffler_address(config)?;
     let trust = Trust::new(ca.as_deref());
     Ok(ShufflerApi::new(Route::Direct(address), Some(token.to_string()), &trust)?)
 }

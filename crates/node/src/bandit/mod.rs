@@ -26,9 +26,9 @@ use crate::{
     store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
     tokens::Tokens,
 };
-pub use collector::CollectError;
 use collector::Collecting;
 pub(crate) use collector::Source;
+pub use collector::{CollectError, shuffler_address};
 
 /// A running bandit.
 pub struct BanditServer {
