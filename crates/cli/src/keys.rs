@@ -5,11 +5,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::SystemTime,
 };
 
 use clap::{Args, Subcommand, ValueEnum};
 use incrowd_files::create_folder;
-use incrowd_node::{Files, KeyRole, Keys, Role, Tokens, write_token};
+use incrowd_node::{Files, KeyError, KeyRole, Keys, Role, Tokens, write_token};
 use incrowd_protocol::KeyState;
 
 /// Keys and tokens of a role, in its data folder.
@@ -36,14 +37,18 @@ enum Command {
         #[arg(long, value_enum)]
         role: RoleName,
     },
-    /// Rotation, step 1: publish a new sealing key that nobody uses yet.
+    /// Rotation, step 1: make new keys for reports and for the gateway, which nobody uses yet.
     Rotate,
-    /// Rotation, step 2, when devices have seen it (after a few minutes): seal to it from now on.
+    /// Rotation, step 2, when the service has read them again: devices use them from now on.
     Activate,
-    /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window
-    /// later): remove its secret and overwrite the old file. A flash disk, a snapshot or a
-    /// copy-on-write file system may keep it all the same: the disk should be encrypted.
-    Expire,
+    /// Rotation, step 3, when nothing for the old keys can come any more (a grace window later):
+    /// remove their secrets and overwrite the old file. A flash disk, a snapshot or a copy-on-write
+    /// file system may keep them all the same: the disk should be encrypted.
+    Expire {
+        /// Also when devices may still use the old keys.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Make a token, keep its hash, and print it or write it to a file: it is shown only now.
     Token {
         /// Whose token.
@@ -112,17 +117,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Rotate => {
             let id = shuffler()?.add_pending()?;
-            out!("key {id} is pending");
+            out!("keys {id} are pending");
             hint_reload();
         }
         Command::Activate => {
-            let id = shuffler()?.activate_pending()?;
-            out!("key {id} is active");
+            let id = shuffler()?.activate_pending(SystemTime::now())?;
+            out!("keys {id} are active");
             hint_reload();
         }
-        Command::Expire => {
-            for id in shuffler()?.expire_old()? {
-                out!("key {id} is expired, its secret overwritten");
+        Command::Expire { yes } => {
+            let expired = shuffler()?.expire_old(SystemTime::now(), *yes);
+            if let Err(KeyError::TooEarly { .. }) = &expired {
+                eprintln!("hint: wait, or expire them at once with --yes: devices seal again");
+            }
+            for id in expired? {
+                out!("keys {id} are expired, their secrets overwritten");
             }
             hint_reload();
         }

@@ -55,14 +55,18 @@ fn keys_are_made_shown_and_rotated() {
     assert_eq!(states(), ["1 active"]);
     assert!(refused(&keys("activate")).contains("no key is pending: add one first"));
     assert!(refused(&keys("expire")).contains("there is no active key but the newest one"));
-    assert_eq!(good(&keys("rotate")), "key 2 is pending\n");
+    assert_eq!(good(&keys("rotate")), "keys 2 are pending\n");
     assert_eq!(states(), ["1 active", "2 pending"]);
     assert!(refused(&keys("rotate")).contains("a key is pending already: activate it first"));
-    assert_eq!(good(&keys("activate")), "key 2 is active\n");
+    assert_eq!(good(&keys("activate")), "keys 2 are active\n");
     assert_eq!(states(), ["1 active", "2 active"]);
     let secrets = || fs::read_to_string(&file).unwrap().matches("secret = ").count();
     assert_eq!(secrets(), 2);
-    assert_eq!(good(&keys("expire")), "key 1 is expired, its secret overwritten\n");
+    let early = refused(&keys("expire"));
+    assert!(early.contains("must be for 120 s") && early.contains("--yes"), "{early}");
+    assert_eq!(secrets(), 2);
+    let expired = good(&keys("expire --yes"));
+    assert_eq!(expired, "keys 1 are expired, their secrets overwritten\n");
     assert_eq!((states(), secrets()), (vec!["1 expired".into(), "2 active".into()], 1));
     assert_eq!(mode(&file), 0o600);
 

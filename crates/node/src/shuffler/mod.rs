@@ -51,7 +51,7 @@ pub struct Shuffler {
     writer: Mutex<Option<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
     key_file: PathBuf,
-    gateway: Option<Gateway>,
+    gateway: Option<RwLock<Arc<Gateway>>>,
     tokens: Arc<Tokens>,
     model_url: Option<String>,
     /// The path of models, behind the gateway.
@@ -94,10 +94,7 @@ impl Shuffler {
         key_file: PathBuf,
     ) -> Result<Arc<Self>, ServiceError> {
         let &Service { config, tasks, tokens, metrics } = service;
-        let gateway = match keys.gateway_seed() {
-            Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
-            _ => None,
-        };
+        let gateway = config.shuffler.gateway.then(|| Gateway::new(&keys)).transpose()?;
         let store = guarded(config, store)?;
         let mut open = OpenTasks::new(
             store.clone(),
@@ -154,7 +151,7 @@ impl Shuffler {
             writer: Mutex::new(Some(writer)),
             keys: RwLock::new(Arc::new(keys)),
             key_file,
-            gateway,
+            gateway: gateway.map(|gateway| RwLock::new(Arc::new(gateway))),
             tokens: tokens.clone(),
             model_url,
             models: OnceLock::new(),
@@ -185,20 +182,35 @@ impl Shuffler {
 
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open
     /// any more.
-    fn take_keys(&self, keys: Keys) -> Result<(), KeyError> {
-        let changed = keys.verification_key() != self.keys().verification_key();
-        if changed {
-            return Err(KeyError::Rotation(
-                "the signing key is another one: it is part of the task's id and cannot change",
-            ));
+    fn take_keys(&self, keys: Keys, gateway: Option<Gateway>) {
+        let (keys, gateway) = (Arc::new(keys), gateway.map(Arc::new));
+        // First what opens, then what is published.
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.clone();
+        if let (Some(place), Some(gateway)) = (&self.gateway, &gateway) {
+            *place.write().unwrap_or_else(PoisonError::into_inner) = gateway.clone();
         }
         for handle in self.tasks.values() {
-            let (gateway, url) = (self.gateway.as_ref(), self.model_url.as_ref());
+            let (gateway, url) = (gateway.as_deref(), self.model_url.as_ref());
             let fresh = notice(&handle.task, &handle.certificate, &keys, gateway, url);
             *handle.notice.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         }
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(())
+    }
+
+    /// The key file as it is now, if it can take the place of the one that is in use.
+    fn changed_keys(&self) -> Result<(Keys, Option<Gateway>), ServiceError> {
+        let keys = Keys::load(&self.key_file, KeyRole::Shuffler)?;
+        if keys.verification_key() != self.keys().verification_key() {
+            let rule =
+                "the signing key is another one: it is part of the task's id and cannot change";
+            return Err(KeyError::Rotation(rule).into());
+        }
+        let gateway = self.gateway.as_ref().map(|_| Gateway::new(&keys)).transpose()?;
+        Ok((keys, gateway))
+    }
+
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        let gateway = self.gateway.as_ref()?;
+        Some(gateway.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// The tasks and how far they are.
@@ -362,7 +374,9 @@ impl Role for Shuffler {
     }
 
     fn reload(&self) -> Result<(), ServiceError> {
-        Ok(self.take_keys(Keys::load(&self.key_file, KeyRole::Shuffler)?)?)
+        let (keys, gateway) = self.changed_keys()?;
+        self.take_keys(keys, gateway);
+        Ok(())
     }
 
     fn stop_waiting(&self) {

@@ -1,5 +1,7 @@
 //! R17: sealed reports over HTTP, and the life of the keys they are sealed to.
 
+use std::time::Duration;
+
 use crate::common::{
     Place, hot, id, joined, mechanism, one_hot, outcomes, plain, problem, sealed, sums,
 };
@@ -148,7 +150,8 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     assert_eq!(to(1, &report()).await.status(), 204);
     assert_eq!(to(2, &report()).await.status(), 204, "a pending key opens");
 
-    keys.activate_pending().unwrap();
+    let activated = std::time::SystemTime::now();
+    keys.activate_pending(activated).unwrap();
     node.node.reload_keys().unwrap();
     assert_eq!(states().await, [(1, active), (2, active)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 2);
@@ -159,7 +162,14 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     assert_eq!(node.filled().await, (Some(1), Some(4)));
 
     let before = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(keys.expire_old().unwrap(), [1]);
+    let after = |seconds| activated + Duration::from_secs(seconds);
+    for seconds in [0, 119] {
+        let early = keys.expire_old(after(seconds), false).unwrap_err().to_string();
+        let told = format!("keys 2 have been active for {seconds} s, must be for 120 s");
+        assert!(early.contains(&told), "{early}");
+    }
+    assert!(keys.expire_old(activated - Duration::from_secs(60), false).is_err(), "a clock back");
+    assert_eq!(keys.expire_old(after(121), false).unwrap(), [1]);
     node.node.reload_keys().unwrap();
     assert_eq!(states().await, [(1, expired), (2, active)]);
     let late = report();
