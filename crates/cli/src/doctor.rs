@@ -10,7 +10,8 @@ use std::{
 };
 
 use incrowd_node::{
-    Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
+    AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token,
+    store::verify,
 };
 use incrowd_privacy::format_epsilon;
 use incrowd_protocol::{ProblemKind, Task, VerificationKeys};
@@ -103,13 +104,27 @@ fn tokens(config: &NodeConfig, files: &Files, shuffler: bool, findings: &mut Fin
         Err(error) => findings.bad(error.to_string()),
         Ok(tokens) => {
             findings.good("tokens");
-            if shuffler && !config.shuffler.open_uploads && !tokens.has(Role::Device) {
-                findings.bad("no device can upload: there is no device token, and shuffler.open_uploads is off");
+            if shuffler {
+                admission(config.shuffler.admission, files, &tokens, findings);
             }
-            if !tokens.has(Role::Admin) {
-                findings.note("no admin token: nobody can read /metrics");
+            if ![Role::Monitor, Role::Admin].iter().any(|role| tokens.has(*role)) {
+                findings.note("no token of the roles monitor and admin: nobody can read /metrics");
             }
         }
+    }
+}
+
+/// Whether any device can upload.
+fn admission(kind: AdmissionKind, files: &Files, tokens: &Tokens, findings: &mut Findings) {
+    match kind {
+        AdmissionKind::SharedToken if !tokens.has(Role::Device) => findings.bad(
+            "no device can upload: there is no device token (incrowd keys token --role device)",
+        ),
+        AdmissionKind::DeviceTokens => match Issuer::load(&files.issuer) {
+            Ok(_) => findings.good("issuing secret"),
+            Err(error) => findings.bad(format!("{error} (incrowd keys issuer)")),
+        },
+        AdmissionKind::SharedToken | AdmissionKind::Open => {}
     }
 }
 

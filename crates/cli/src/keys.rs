@@ -10,7 +10,7 @@ use std::{
 
 use clap::{Args, Subcommand, ValueEnum};
 use incrowd_files::create_folder;
-use incrowd_node::{Files, KeyError, KeyRole, Keys, Role, Tokens, write_token};
+use incrowd_node::{Files, Issuer, KeyError, KeyRole, Keys, Role, Serial, Tokens, write_token};
 use incrowd_protocol::KeyState;
 
 /// Keys and tokens of a role, in its data folder.
@@ -61,6 +61,30 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Refuse tokens from now on: all of a role, or the own ones of single devices.
+    Revoke {
+        /// Whose tokens.
+        #[arg(long, value_enum)]
+        role: Option<TokenRole>,
+        /// A device's token, or the 32 hex digits of its serial.
+        #[arg(long, value_name = "SERIAL", required_unless_present = "role")]
+        device: Vec<Serial>,
+    },
+    /// Make the secret that tokens of single devices are made with (admission = "device-tokens").
+    Issuer {
+        /// Take the place of an earlier one: all its tokens are refused from now on.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Make tokens of single devices, one in each line.
+    DeviceTokens {
+        /// How many.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        number: u32,
+        /// A new file for them that only its owner can read, instead of standard output.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -86,7 +110,9 @@ enum TokenRole {
     Bandit,
     /// Carries Oblivious HTTP requests.
     Relay,
-    /// Reads metrics, closes tasks.
+    /// Reads metrics and how far tasks are.
+    Monitor,
+    /// Closes tasks, and may do what a monitor may.
     Admin,
 }
 
@@ -96,6 +122,7 @@ impl From<TokenRole> for Role {
             TokenRole::Device => Self::Device,
             TokenRole::Bandit => Self::Bandit,
             TokenRole::Relay => Self::Relay,
+            TokenRole::Monitor => Self::Monitor,
             TokenRole::Admin => Self::Admin,
         }
     }
@@ -127,9 +154,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Expire { yes } => {
             let expired = shuffler()?.expire_old(SystemTime::now(), *yes);
-            if let Err(KeyError::TooEarly { .. }) = &expired {
-                eprintln!("hint: wait, or expire them at once with --yes: devices seal again");
-            }
+            let expired = expired.map_err(|error| match error {
+                KeyError::TooEarly { .. } => format!(
+                    "{error}\nhint: wait, or say --yes: who still uses them asks for the new ones"
+                ),
+                error => error.to_string(),
+            });
             for id in expired? {
                 out!("keys {id} are expired, their secrets overwritten");
             }
@@ -138,6 +168,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token { role, revoke_others, out } => {
             create_folder(&arguments.data)?;
             token(&files.tokens, (*role).into(), *revoke_others, out.as_deref())?;
+        }
+        Command::Revoke { role, device } => revoke(&files.tokens, *role, device)?,
+        Command::Issuer { replace } => {
+            create_folder(&arguments.data)?;
+            Issuer::generate()?.save(&files.issuer, *replace)?;
+            eprintln!("the issuing secret is in {}", files.issuer.display());
+            if *replace {
+                eprintln!("tokens of the earlier one are revoked");
+                hint_followed();
+            }
+        }
+        Command::DeviceTokens { number, out } => {
+            device_tokens(&Issuer::load(&files.issuer)?, *number, out.as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -168,8 +211,37 @@ fn token(
     if revoke_others {
         eprintln!("{revoked} earlier tokens are revoked");
     }
-    eprintln!("hint: a running service takes this into use within seconds");
+    hint_followed();
     Ok(())
+}
+
+fn revoke(path: &Path, role: Option<TokenRole>, devices: &[Serial]) -> Result<(), Box<dyn Error>> {
+    let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
+    let mut revoked = role.map_or(0, |role| tokens.revoke(role.into()));
+    revoked += devices.iter().filter(|serial| tokens.revoke_device(**serial)).count();
+    tokens.save(path)?;
+    eprintln!("{revoked} tokens are revoked");
+    hint_followed();
+    Ok(())
+}
+
+fn device_tokens(issuer: &Issuer, number: u32, out: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let mut lines = Vec::new();
+    for _ in 0..number {
+        lines.push(issuer.mint()?.to_string());
+    }
+    match out {
+        Some(out) => {
+            write_token(out, &lines.join("\n"))?;
+            eprintln!("{number} tokens are in {}", out.display());
+        }
+        None => lines.iter().for_each(|line| out!("{line}")),
+    }
+    Ok(())
+}
+
+fn hint_followed() {
+    eprintln!("hint: a running service takes this into use within seconds");
 }
 
 fn show(keys: &Keys) {

@@ -53,6 +53,9 @@ pub enum KeyError {
         /// For how long.
         seconds: u64,
     },
+    /// Text without a serial.
+    #[error("this is no serial of a device's token: it must be 32 hex digits, or the token")]
+    Serial,
     /// No randomness.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),

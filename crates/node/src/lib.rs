@@ -4,10 +4,13 @@
 //! the certificate itself; the shuffler takes nothing from the bandit. What is acknowledged is
 //! durable: uploads wait for a group commit of the [`store`].
 
+mod access;
 mod admin;
+mod admission;
 mod bandit;
 mod bounds;
 mod config;
+mod device_tokens;
 mod error;
 mod heads;
 mod http;
@@ -30,11 +33,14 @@ pub mod store;
 mod tls;
 mod tokens;
 
+pub use access::Access;
 pub use admin::TaskStatus;
+pub use admission::{Admission, AdmissionKind, Bearer, Claim};
 pub use bandit::{BanditServer, CollectError, shuffler_address};
 pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
+pub use device_tokens::{Issuer, Serial};
 pub use error::ServiceError;
 pub use heads::{Heads, WentBack, Witnessed};
 pub use http::app;

@@ -125,17 +125,17 @@ async fn r34_r35_a_device_behind_a_relay_reports_once_after_a_rotation() {
     let mut keys = Keys::load(&data.path().join("shuffler.keys"), KeyRole::Shuffler).unwrap();
     let now = std::time::SystemTime::now();
     assert_eq!(keys.add_pending().unwrap(), 2);
-    node.reload_keys().unwrap();
+    node.reload().unwrap();
     // The gateway's old key opens what comes, as long as it is not expired.
     let _ = devices[0].rank_features(&[[0.9, 0.0]]).unwrap();
     devices[0].flush().await;
     keys.activate_pending(now).unwrap();
-    node.reload_keys().unwrap();
+    node.reload().unwrap();
     let _ = devices[1].rank_features(&[[0.9, 0.0]]).unwrap();
     devices[1].flush().await;
     assert_eq!(devices[1].status().last_error, None);
     assert_eq!(keys.expire_old(now, true).unwrap(), [1]);
-    node.reload_keys().unwrap();
+    node.reload().unwrap();
     let _ = devices[2].rank_features(&[[0.9, 0.0]]).unwrap();
     devices[2].flush().await;
     let error = devices[2].status().last_error;

@@ -86,12 +86,12 @@ struct Inner {
 
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
-    let tokens = &shuffler.tokens;
+    let access = &shuffler.access;
     let keys = Router::new().route(paths::GATEWAY_KEYS, get(ohttp_keys));
     let gateway = Router::new().route(paths::GATEWAY, post(gateway));
-    Guard::everyone(tokens)
+    Guard::everyone(access)
         .protect(keys)
-        .merge(Guard::only(Role::Relay, tokens).protect(gateway))
+        .merge(Guard::only(&[Role::Relay], access).protect(gateway))
         .with_state(state)
 }
 

@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::common::{Place, certificate, mechanism, one_hot, plain, private};
 use incrowd_node::{
-    KeyRole, Keys, LimitError, Limits, Node, Relay, Role, Roles, ServiceError, Tokens, Verdict,
-    write_token,
+    AdmissionKind, KeyRole, Keys, LimitError, Limits, Node, Relay, Role, Roles, ServiceError,
+    Tokens, Verdict, write_token,
 };
 use incrowd_protocol::{Closes, FlipProbability, Law, Layout, MechanismConfig, MediaType, Stage};
 use reqwest::Method;
@@ -27,6 +27,8 @@ enum Door {
     /// Everyone without a token or with a valid one.
     Open,
     Only(Role),
+    /// Who watches, and the operator.
+    Shown,
     /// Of a device, or without one.
     OpenToDevices,
 }
@@ -34,21 +36,26 @@ enum Door {
 impl Door {
     fn expected(self, sender: Sender, inside: u16) -> u16 {
         match (self, sender) {
-            (_, Sender::Unknown | Sender::Malformed) | (Self::Only(_), Sender::Nobody) => 401,
+            (_, Sender::Unknown | Sender::Malformed)
+            | (Self::Only(_) | Self::Shown, Sender::Nobody) => 401,
             (Self::Only(role), Sender::Of(found)) if found != role => 403,
+            (Self::Shown, Sender::Of(found)) if ![Role::Monitor, Role::Admin].contains(&found) => {
+                403
+            }
             (Self::OpenToDevices, Sender::Of(found)) if found != Role::Device => 403,
             _ => inside,
         }
     }
 }
 
-const SENDERS: [Sender; 7] = [
+const SENDERS: [Sender; 8] = [
     Sender::Nobody,
     Sender::Unknown,
     Sender::Malformed,
     Sender::Of(Role::Device),
     Sender::Of(Role::Bandit),
     Sender::Of(Role::Relay),
+    Sender::Of(Role::Monitor),
     Sender::Of(Role::Admin),
 ];
 
@@ -81,8 +88,8 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
         ),
         (true, Method::GET, "/healthz".into(), "", Door::Open, 200),
         (true, Method::GET, "/readyz".into(), "", Door::Open, 200),
-        (true, Method::GET, "/metrics".into(), "", admin, 200),
-        (true, Method::GET, "/v1/tasks".into(), "", admin, 200),
+        (true, Method::GET, "/metrics".into(), "", Door::Shown, 200),
+        (true, Method::GET, "/v1/tasks".into(), "", Door::Shown, 200),
         (true, Method::POST, format!("/v1/tasks/{}/close", "0".repeat(64)), "", admin, 404),
     ]
 }
@@ -183,7 +190,7 @@ async fn r22_the_description_lists_every_endpoint_that_is_tested_here() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r22_open_uploads_take_devices_and_those_without_a_token_but_no_other_role() {
     let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
-    place.config.shuffler.open_uploads = true;
+    place.config.shuffler.admission = AdmissionKind::Open;
     let node = place.start(Roles::Shuffler);
     for mut endpoint in endpoints(&place.task.id().to_string()) {
         if !endpoint.2.contains("/reports") {

@@ -144,7 +144,7 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     let mut keys = Keys::load(&path, KeyRole::Shuffler).unwrap();
     keys.add_pending().unwrap();
     assert_eq!(states().await, [(1, active)], "a file that was not read again changes nothing");
-    node.node.reload_keys().unwrap();
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, active), (2, pending)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 1);
     assert_eq!(to(1, &report()).await.status(), 204);
@@ -152,7 +152,7 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
 
     let activated = std::time::SystemTime::now();
     keys.activate_pending(activated).unwrap();
-    node.node.reload_keys().unwrap();
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, active), (2, active)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 2);
     assert_eq!(to(2, &report()).await.status(), 204);
@@ -170,7 +170,7 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     }
     assert!(keys.expire_old(activated - Duration::from_secs(60), false).is_err(), "a clock back");
     assert_eq!(keys.expire_old(after(121), false).unwrap(), [1]);
-    node.node.reload_keys().unwrap();
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, expired), (2, active)]);
     let late = report();
     assert_eq!(problem(to(1, &late).await).await, (422, "unknown-key".into()));
@@ -195,7 +195,7 @@ async fn r17_another_signing_key_is_not_taken_into_use() {
     std::fs::remove_file(&path).unwrap();
     Keys::create(&path, KeyRole::Shuffler).unwrap();
     let before = node.notice().await;
-    assert!(node.node.reload_keys().is_err());
+    assert!(node.node.reload().is_err());
     assert_eq!(node.notice().await, before, "the signature is still the task's");
     assert_eq!(node.put_sealed(&one_hot(place.mechanism(), 1, 0)).await.status(), 204);
     node.stop().await;
