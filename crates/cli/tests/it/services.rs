@@ -81,7 +81,7 @@ fn keys_are_made_shown_and_rotated() {
     set_mode(&other, 0o600);
     assert!(refused(&keys("show --role bandit")).contains("another role's keys"));
     fs::write(&other, "role = ").unwrap();
-    assert!(refused(&keys("show --role bandit")).ends_with("it does not parse\n"));
+    assert!(refused(&keys("show --role bandit")).ends_with("it is no key file\n"));
 }
 
 #[test]
