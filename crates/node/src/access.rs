@@ -57,8 +57,8 @@ impl Stamp {
 }
 
 impl Access {
-    /// Tokens that were read from a file, and the issuing secret in another one, if tokens of single
-    /// devices are taken.
+    /// Tokens that were read from a file, and the issuing secret in another one, if tokens of
+    /// single devices are taken.
     pub fn new(
         path: PathBuf,
         tokens: Tokens,

@@ -179,7 +179,8 @@ pub struct ShufflerConfig {
     pub model_ca: Option<PathBuf>,
     /// Whose reports are taken.
     pub admission: AdmissionKind,
-    /// With `device-tokens`, the reports that each device may bring to a round of a task, 1 to 1000.
+    /// With `device-tokens`, the reports that each device may bring to a round of a task, 1 to
+    /// 1000.
     pub reports_per_round: u32,
     /// Whether there is an Oblivious HTTP gateway.
     pub gateway: bool,

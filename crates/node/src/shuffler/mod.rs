@@ -409,8 +409,8 @@ impl TaskHandle {
         self.task.mechanism()
     }
 
-    /// The rounds whose reports can count, now or when the next one has begun; none when the task is
-    /// over.
+    /// The rounds whose reports can count, now or when the next one has begun; none when the task
+    /// is over.
     fn open_rounds(&self, now: SystemTime) -> Option<RangeInclusive<u32>> {
         let head = self.progress.borrow().round?;
         let current = match open_round(self.mechanism(), Some(head), milliseconds(now)) {
