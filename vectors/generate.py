@@ -5,6 +5,7 @@
 """
 import copy
 import hashlib
+import hmac
 import json
 import math
 import pathlib
@@ -816,6 +817,34 @@ def envelope_cases():
     return task_cases() + signature_cases() + sealed_cases()
 
 
+# ---- Tokens of devices ---------------------------------------------------------------------------------------
+
+def device_token_case(name, secret, serial, **other):
+    tag = hmac.new(secret, b"incrowd device token v1" + serial, "sha256").hexdigest()
+    token = f"incrowd-device-{serial.hex()}-{tag}"
+    return {"name": name, "secret": secret.hex(), "serial": serial.hex(), "token": token} | other
+
+
+def device_token_cases():
+    secret, serial = (hashlib.sha256(text).digest() for text in (b"issuing secret", b"serial"))
+    good = device_token_case("a token", secret, serial[:16])
+    cases = [good, device_token_case("zeros", bytes(32), bytes(16)), device_token_case("ones", b"\xff" * 32, b"\xff" * 16)]
+    bad = lambda name, token, secret=secret: cases.append(
+        {"name": name, "secret": secret.hex(), "serial": good["serial"], "token": token, "error": "token"})
+    tag = good["token"].split("-")[3]
+    bad("another secret", good["token"], serial)
+    bad("another serial", good["token"].replace(good["serial"], serial[16:].hex()))
+    bad("a changed tag", good["token"][:-1] + ("0" if tag[-1] != "0" else "1"))
+    bad("half a tag", good["token"][:-32])
+    bad("no tag", good["token"][:-65])
+    bad("no label", "incrowd-device-" + good["serial"] + "-" + hmac.new(secret, serial[:16], "sha256").hexdigest())
+    bad("another role", good["token"].replace("device", "bandit"))
+    bad("the shared token's form", "incrowd-device-" + tag)
+    bad("more behind it", good["token"] + "0")
+    bad("no text", "")
+    return cases
+
+
 # ---- Files -------------------------------------------------------------------------------------------------------
 
 FILES = {
@@ -829,6 +858,7 @@ FILES = {
     "features.json": (feature_cases, "Feature maps applied to a context and an action; with 'error', maps to refuse."),
     "envelope.json": (envelope_cases, "Tasks with their id, signed documents and sealed reports, by 'kind'; with 'error', what "
                                       "a receiver refuses."),
+    "device_tokens.json": (device_token_cases, "Tokens of single devices, made with an issuing secret; with 'error', tokens to refuse."),
 }
 
 

@@ -10,11 +10,12 @@ use std::{
 };
 
 use incrowd_node::{
-    Files, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token, store::verify,
+    AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Role, Tokens, load_task, read_token,
+    store::verify,
 };
 use incrowd_privacy::format_epsilon;
 use incrowd_protocol::{ProblemKind, Task, VerificationKeys};
-use incrowd_transport::{Address, Route, ShufflerApi, TransportError, Trust};
+use incrowd_transport::{Route, ShufflerApi, TransportError, Trust};
 
 use crate::{runtime, service};
 
@@ -103,13 +104,27 @@ fn tokens(config: &NodeConfig, files: &Files, shuffler: bool, findings: &mut Fin
         Err(error) => findings.bad(error.to_string()),
         Ok(tokens) => {
             findings.good("tokens");
-            if shuffler && !config.shuffler.open_uploads && !tokens.has(Role::Device) {
-                findings.bad("no device can upload: there is no device token, and shuffler.open_uploads is off");
+            if shuffler {
+                admission(config.shuffler.admission, files, &tokens, findings);
             }
-            if !tokens.has(Role::Admin) {
-                findings.note("no admin token: nobody can read /metrics");
+            if ![Role::Monitor, Role::Admin].iter().any(|role| tokens.has(*role)) {
+                findings.note("no token of the roles monitor and admin: nobody can read /metrics");
             }
         }
+    }
+}
+
+/// Whether any device can upload.
+fn admission(kind: AdmissionKind, files: &Files, tokens: &Tokens, findings: &mut Findings) {
+    match kind {
+        AdmissionKind::SharedToken if !tokens.has(Role::Device) => findings.bad(
+            "no device can upload: there is no device token (incrowd keys token --role device)",
+        ),
+        AdmissionKind::DeviceTokens => match Issuer::load(&files.issuer) {
+            Ok(_) => findings.good("issuing secret"),
+            Err(error) => findings.bad(format!("{error} (incrowd keys issuer)")),
+        },
+        AdmissionKind::SharedToken | AdmissionKind::Open => {}
     }
 }
 
@@ -196,7 +211,7 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
 
 /// Asks for the first thing that a bandit asks for.
 fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<(), Box<dyn Error>> {
-    let address = Address::new(&config.bandit.shuffler_url, "bandit.shuffler_url", true)?;
+    let address = incrowd_node::shuffler_address(&config.bandit)?;
     let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
     let (route, trust) = (Route::Direct(address), Trust::new(ca.as_deref()));
     let shuffler = ShufflerApi::new(route, Some(token.to_owned()), &trust)?;

@@ -1,9 +1,16 @@
 //! `incrowd keys`: the secrets of a role and the tokens of its callers.
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
 
 use clap::{Args, Subcommand, ValueEnum};
-use incrowd_node::{Files, KeyRole, Keys, Role, Tokens};
+use incrowd_files::create_folder;
+use incrowd_node::{Files, Issuer, KeyError, KeyRole, Keys, Role, Serial, Tokens, write_token};
 use incrowd_protocol::KeyState;
 
 /// Keys and tokens of a role, in its data folder.
@@ -30,15 +37,19 @@ enum Command {
         #[arg(long, value_enum)]
         role: RoleName,
     },
-    /// Rotation, step 1: publish a new sealing key that nobody uses yet.
+    /// Rotation, step 1: make new keys for reports and for the gateway, which nobody uses yet.
     Rotate,
-    /// Rotation, step 2, when devices have seen it (after a few minutes): seal to it from now on.
+    /// Rotation, step 2, when the service has read them again: devices use them from now on.
     Activate,
-    /// Rotation, step 3, when no report sealed to the old key can come any more (a grace window
-    /// later): remove its secret and overwrite the old file. A flash disk, a snapshot or a
-    /// copy-on-write file system may keep it all the same: the disk should be encrypted.
-    Expire,
-    /// Make a token, keep its hash, and print it: it is shown only now.
+    /// Rotation, step 3, when nothing for the old keys can come any more (a grace window later):
+    /// remove their secrets and overwrite the old file. A flash disk, a snapshot or a copy-on-write
+    /// file system may keep them all the same: the disk should be encrypted.
+    Expire {
+        /// Also when devices may still use the old keys.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Make a token, keep its hash, and print it or write it to a file: it is shown only now.
     Token {
         /// Whose token.
         #[arg(long, value_enum)]
@@ -46,6 +57,33 @@ enum Command {
         /// Also forget every earlier token of this role.
         #[arg(long)]
         revoke_others: bool,
+        /// A new file for the token that only its owner can read, instead of standard output.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Refuse tokens from now on: all of a role, or the own ones of single devices.
+    Revoke {
+        /// Whose tokens.
+        #[arg(long, value_enum)]
+        role: Option<TokenRole>,
+        /// A device's token, or the 32 hex digits of its serial.
+        #[arg(long, value_name = "SERIAL", required_unless_present = "role")]
+        device: Vec<Serial>,
+    },
+    /// Make the secret that tokens of single devices are made with (admission = "device-tokens").
+    Issuer {
+        /// Take the place of an earlier one: all its tokens are refused from now on.
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Make tokens of single devices, one in each line.
+    DeviceTokens {
+        /// How many.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        number: u32,
+        /// A new file for them that only its owner can read, instead of standard output.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -72,7 +110,9 @@ enum TokenRole {
     Bandit,
     /// Carries Oblivious HTTP requests.
     Relay,
-    /// Reads metrics, closes tasks.
+    /// Reads metrics and how far tasks are.
+    Monitor,
+    /// Closes tasks, and may do what a monitor may.
     Admin,
 }
 
@@ -82,6 +122,7 @@ impl From<TokenRole> for Role {
             TokenRole::Device => Self::Device,
             TokenRole::Bandit => Self::Bandit,
             TokenRole::Relay => Self::Relay,
+            TokenRole::Monitor => Self::Monitor,
             TokenRole::Admin => Self::Admin,
         }
     }
@@ -90,44 +131,117 @@ impl From<TokenRole> for Role {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let files = Files::of(&arguments.data);
     let shuffler = || Keys::load(&files.shuffler_keys, KeyRole::Shuffler);
-    match arguments.command {
+    match &arguments.command {
         Command::New { role } => {
-            fs::create_dir_all(&arguments.data)?;
-            let keys = Keys::create(files.keys(role.into()), role.into())?;
+            create_folder(&arguments.data)?;
+            let role = KeyRole::from(*role);
+            let keys = Keys::create(files.keys(role), role)?;
             out!("{}", keys.verification_key());
         }
-        Command::Show { role } => show(&Keys::load(files.keys(role.into()), role.into())?),
+        Command::Show { role } => {
+            let role = KeyRole::from(*role);
+            show(&Keys::load(files.keys(role), role)?);
+        }
         Command::Rotate => {
             let id = shuffler()?.add_pending()?;
-            out!("key {id} is pending");
+            out!("keys {id} are pending");
             hint_reload();
         }
         Command::Activate => {
-            let id = shuffler()?.activate_pending()?;
-            out!("key {id} is active");
+            let id = shuffler()?.activate_pending(SystemTime::now())?;
+            out!("keys {id} are active");
             hint_reload();
         }
-        Command::Expire => {
-            for id in shuffler()?.expire_old()? {
-                out!("key {id} is expired, its secret overwritten");
+        Command::Expire { yes } => {
+            let expired = shuffler()?.expire_old(SystemTime::now(), *yes);
+            let expired = expired.map_err(|error| match error {
+                KeyError::TooEarly { .. } => format!(
+                    "{error}\nhint: wait, or say --yes: who still uses them asks for the new ones"
+                ),
+                error => error.to_string(),
+            });
+            for id in expired? {
+                out!("keys {id} are expired, their secrets overwritten");
             }
             hint_reload();
         }
-        Command::Token { role, revoke_others } => {
-            fs::create_dir_all(&arguments.data)?;
-            let path = &files.tokens;
-            let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
-            if revoke_others {
-                let number = tokens.revoke(role.into());
-                eprintln!("{number} earlier tokens are forgotten at the next start of the service");
+        Command::Token { role, revoke_others, out } => {
+            create_folder(&arguments.data)?;
+            token(&files.tokens, (*role).into(), *revoke_others, out.as_deref())?;
+        }
+        Command::Revoke { role, device } => revoke(&files.tokens, *role, device)?,
+        Command::Issuer { replace } => {
+            create_folder(&arguments.data)?;
+            Issuer::generate()?.save(&files.issuer, *replace)?;
+            eprintln!("the issuing secret is in {}", files.issuer.display());
+            if *replace {
+                eprintln!("tokens of the earlier one are revoked");
+                hint_followed();
             }
-            let token = tokens.add(role.into())?;
-            tokens.save(path)?;
-            out!("{}", token.as_str());
-            eprintln!("hint: a running service knows it after a restart");
+        }
+        Command::DeviceTokens { number, out } => {
+            device_tokens(&Issuer::load(&files.issuer)?, *number, out.as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A new token, and its hash among those of a data folder.
+fn token(
+    path: &Path,
+    role: Role,
+    revoke_others: bool,
+    out: Option<&Path>,
+) -> Result<(), Box<dyn Error>> {
+    let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
+    let revoked = if revoke_others { tokens.revoke(role) } else { 0 };
+    let token = tokens.add(role)?;
+    if let Some(out) = out {
+        // First: a hash whose token nobody has would be of no use.
+        write_token(out, &token)?;
+        if let Err(error) = tokens.save(path) {
+            let _ = fs::remove_file(out);
+            return Err(error.into());
+        }
+        eprintln!("the token is in {}", out.display());
+    } else {
+        tokens.save(path)?;
+        out!("{}", token.as_str());
+    }
+    if revoke_others {
+        eprintln!("{revoked} earlier tokens are revoked");
+    }
+    hint_followed();
+    Ok(())
+}
+
+fn revoke(path: &Path, role: Option<TokenRole>, devices: &[Serial]) -> Result<(), Box<dyn Error>> {
+    let mut tokens = if path.exists() { Tokens::load(path)? } else { Tokens::default() };
+    let mut revoked = role.map_or(0, |role| tokens.revoke(role.into()));
+    revoked += devices.iter().filter(|serial| tokens.revoke_device(**serial)).count();
+    tokens.save(path)?;
+    eprintln!("{revoked} tokens are revoked");
+    hint_followed();
+    Ok(())
+}
+
+fn device_tokens(issuer: &Issuer, number: u32, out: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let mut lines = Vec::new();
+    for _ in 0..number {
+        lines.push(issuer.mint()?.to_string());
+    }
+    match out {
+        Some(out) => {
+            write_token(out, &lines.join("\n"))?;
+            eprintln!("{number} tokens are in {}", out.display());
+        }
+        None => lines.iter().for_each(|line| out!("{line}")),
+    }
+    Ok(())
+}
+
+fn hint_followed() {
+    eprintln!("hint: a running service takes this into use within seconds");
 }
 
 fn show(keys: &Keys) {

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// File with a device token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Send the token over plain HTTP to another machine, because a private network protects it.
+    #[arg(long)]
+    allow_plain_http: bool,
     /// Reports in all, at most 100 million.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     reports: u64,
@@ -119,11 +122,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measured, Box<dyn Error>> {
-    let address = Address::new(&arguments.url, "url", true)?;
+    let address = Address::new(&arguments.url, "url", arguments.allow_plain_http)?;
     let shuffler = ShufflerApi::new(Route::Direct(address.clone()), token, &Trust::System)?;
     let (_, notice) = shuffler.notice(&arguments.task).await?;
     let models = match &notice.model_url {
-        Some(url) => Address::new(url, "model url", true)?,
+        Some(url) => Address::new(url, "model url", arguments.allow_plain_http)?,
         None => address,
     };
     let bandit = BanditApi::new(models, &Trust::System)?;

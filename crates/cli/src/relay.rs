@@ -4,6 +4,7 @@ use std::{error::Error, fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, read_token};
+use incrowd_transport::Address;
 
 use crate::runtime;
 
@@ -38,6 +39,10 @@ pub struct Arguments {
     /// Speak plain HTTP to others than this machine, because something in front has TLS.
     #[arg(long)]
     allow_plain_http: bool,
+    /// Ask the gateway over plain HTTP on another machine, with the token in clear, because a
+    /// private network protects it.
+    #[arg(long)]
+    allow_plain_gateway: bool,
     /// How log lines are written: text or json.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: LogFormat,
@@ -51,7 +56,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let tls = tls.map(|(certificate, key)| TlsConfig { certificate, key });
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
-        let relay = Relay::new(&arguments.gateway, &token, ca.as_deref())?;
+        let gateway = Address::new(&arguments.gateway, "gateway", arguments.allow_plain_gateway)?;
+        let relay = Relay::at(gateway, &token, ca.as_deref())?;
         let running = relay.listen(arguments.listen, tls.as_ref(), arguments.allow_plain_http)?;
         out!("listening on {}", running.address());
         running.run(signals).await;

@@ -3,7 +3,7 @@
 use std::{env, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use incrowd_node::{Layers, LogFormat, Node, Roles, Signals, init_log};
+use incrowd_node::{AdmissionKind, Layers, LogFormat, Node, Roles, Signals, init_log};
 use serde::Serialize;
 
 use crate::{Output, runtime};
@@ -75,10 +75,11 @@ struct ShufflerFlags {
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     model_url: Option<String>,
-    /// Take reports without a device token.
-    #[arg(long)]
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    open_uploads: bool,
+    /// Whose reports are taken: open (everyone's), shared-token (one token for all devices) or
+    /// device-tokens (a token and a quota for each device).
+    #[arg(long, value_name = "KIND")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admission: Option<AdmissionKind>,
 }
 
 #[derive(Args, Serialize)]

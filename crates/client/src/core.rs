@@ -5,7 +5,7 @@ use std::{
 
 use incrowd_device::{Device, Next};
 use incrowd_envelope::Signed;
-use incrowd_protocol::{Closes, EntityTag, Model, OpenRound, Round, Task, TaskNotice};
+use incrowd_protocol::{Closes, EntityTag, Model, OpenRound, Round, RoundNotice, Task, TaskNotice};
 use incrowd_transport::{BanditApi, ShufflerApi, TransportError, retry};
 use tokio::{sync::watch, time::Instant};
 
@@ -154,9 +154,19 @@ impl Core {
         retry::patiently(attempt, passing, |error| self.note(error.clone())).await
     }
 
+    /// The notice of the round. After an error on the way through relay and gateway the next try is
+    /// made with the keys of a new notice.
+    async fn round_notice(&self) -> Result<RoundNotice, TransportError> {
+        let notice = self.shuffler.round_notice(&self.task).await;
+        if let Err(error) = &notice {
+            self.after_oblivious(error).await;
+        }
+        notice
+    }
+
     /// Fetches the current round, never one before the newest seen; none when the task is over.
     pub(crate) async fn fetch_round(&self) -> Result<Option<Round>, ClientError> {
-        let round = self.shuffler.round(&self.task).await?;
+        let round = self.round_notice().await?.round;
         let live = Arc::clone(&self.live);
         let change = |state: &mut State| {
             let newest = state.newest_round;
@@ -178,7 +188,7 @@ impl Core {
     /// Asks the shuffler for its time, and corrects this device's clock by it.
     pub(crate) async fn ask_time(&self) -> Result<(), ClientError> {
         let sent = self.settings.wall.now();
-        let notice = self.shuffler.round_notice(&self.task).await?;
+        let notice = self.round_notice().await?;
         let received = self.settings.wall.now();
         let time = notice.time.ok_or(TransportError::Document("round"))?;
         let live = Arc::clone(&self.live);

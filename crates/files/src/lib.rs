@@ -3,12 +3,16 @@
 //! Only the owner can read them. A write is durable when it returns: the bytes first, then the name
 //! in the folder.
 
+mod secrets;
+
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
+
+pub use secrets::{Readers, SecretError, create_folder, read_secret};
 
 /// Writes a file that must not exist yet.
 pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -14,13 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Metrics,
+    access::Access,
     bandit::BanditServer,
     http::{Guard, PathOf, task_id},
     openapi,
     problem::{Kind, Problem},
     readiness::Readiness,
     shuffler::Shuffler,
-    tokens::{Role, Tokens},
+    tokens::Role,
 };
 
 #[derive(Clone)]
@@ -58,20 +59,19 @@ pub(crate) fn router(
     shuffler: Option<Arc<Shuffler>>,
     bandit: Option<Arc<BanditServer>>,
     readiness: Arc<Readiness>,
-    tokens: &Arc<Tokens>,
+    access: &Arc<Access>,
     metrics: Arc<Metrics>,
 ) -> Router {
     let state = Admin { shuffler, bandit, readiness, metrics };
     let open = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz));
-    let closed = Router::new()
-        .route("/metrics", get(metrics_text))
-        .route(paths::TASKS, get(tasks))
-        .route(paths::CLOSE, post(close));
-    Guard::everyone(tokens)
+    let shown = Router::new().route("/metrics", get(metrics_text)).route(paths::TASKS, get(tasks));
+    let done = Router::new().route(paths::CLOSE, post(close));
+    Guard::everyone(access)
         .protect(open)
-        .merge(Guard::only(Role::Admin, tokens).protect(closed))
+        .merge(Guard::only(&[Role::Monitor, Role::Admin], access).protect(shown))
+        .merge(Guard::only(&[Role::Admin], access).protect(done))
         .with_state(state)
-        .merge(openapi::router(&["admin"], tokens))
+        .merge(openapi::router(&["admin"], access))
 }
 
 /// The process answers.

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Limits, RoundKeysConfig};
+use crate::{AdmissionKind, Limits, RoundKeysConfig};
 
 /// Why settings cannot be used.
 #[derive(Debug, Error)]
@@ -177,8 +177,11 @@ pub struct ShufflerConfig {
     pub model_url: Option<String>,
     /// PEM file with the certificates to trust there, instead of the system's.
     pub model_ca: Option<PathBuf>,
-    /// Whether reports are taken without a device token.
-    pub open_uploads: bool,
+    /// Whose reports are taken.
+    pub admission: AdmissionKind,
+    /// With `device-tokens`, the reports that each device may bring to a round of a task, 1 to
+    /// 1000.
+    pub reports_per_round: u32,
     /// Whether there is an Oblivious HTTP gateway.
     pub gateway: bool,
     /// Where the keys of rounds are; in memory by default, where the system has a file system
@@ -200,7 +203,8 @@ impl Default for ShufflerConfig {
         Self {
             model_url: None,
             model_ca: None,
-            open_uploads: false,
+            admission: AdmissionKind::default(),
+            reports_per_round: 1,
             gateway: true,
             round_keys: None,
             accept_lost_round_keys: false,
@@ -222,6 +226,9 @@ pub struct BanditConfig {
     pub shuffler_ca: Option<PathBuf>,
     /// Longest pause in seconds between two tries when the shuffler does not answer, 1 to 600.
     pub longest_pause_seconds: u64,
+    /// Whether the token may go to the shuffler over plain HTTP on another machine, because a
+    /// private network protects it.
+    pub allow_plain_http: bool,
 }
 
 impl Default for BanditConfig {
@@ -231,6 +238,7 @@ impl Default for BanditConfig {
             token_file: None,
             shuffler_ca: None,
             longest_pause_seconds: 10,
+            allow_plain_http: false,
         }
     }
 }
@@ -287,6 +295,8 @@ impl NodeConfig {
         let pause = self.bandit.longest_pause_seconds;
         let delay = self.shuffler.release_delay_milliseconds;
         range("shuffler.release_delay_milliseconds", delay, 10, 60_000, "from 10 to 60000")?;
+        let quota = self.shuffler.reports_per_round.into();
+        range("shuffler.reports_per_round", quota, 1, 1000, "from 1 to 1000")?;
         range("bandit.longest_pause_seconds", pause, 1, 600, "from 1 to 600")?;
         Ok(self)
     }

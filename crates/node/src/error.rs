@@ -1,6 +1,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use incrowd_bandit::BanditError;
+use incrowd_files::SecretError;
 use incrowd_protocol::TaskId;
 use incrowd_transport::TransportError;
 use thiserror::Error;
@@ -17,6 +18,9 @@ pub enum ServiceError {
     /// Keys or tokens.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// A secret file.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -10,7 +10,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -22,9 +22,10 @@ use tokio::sync::watch;
 
 use crate::{
     HttpLimits, Metrics,
+    access::Access,
     bounds::{Bounds, Memory, Purpose},
     problem::{Kind, Problem},
-    tokens::{Role, Tokens, Verdict},
+    tokens::{Role, Verdict},
 };
 
 /// Header with the signature of a document.
@@ -223,48 +224,52 @@ impl From<incrowd_envelope::Signed> for Signed {
 /// Who may pass.
 #[derive(Clone)]
 pub(crate) struct Guard {
-    tokens: Arc<Tokens>,
-    /// Only this role.
-    role: Option<Role>,
+    access: Arc<Access>,
+    /// Only these roles, if there are any.
+    roles: &'static [Role],
     /// Or nobody in particular.
     open: bool,
 }
 
 impl Guard {
     /// Everyone, but with no token or a valid one.
-    pub fn everyone(tokens: &Arc<Tokens>) -> Self {
-        Self { tokens: tokens.clone(), role: None, open: true }
+    pub fn everyone(access: &Arc<Access>) -> Self {
+        Self { access: access.clone(), roles: &[], open: true }
     }
 
-    /// One role only.
-    pub fn only(role: Role, tokens: &Arc<Tokens>) -> Self {
-        Self { tokens: tokens.clone(), role: Some(role), open: false }
+    /// These roles only.
+    pub fn only(roles: &'static [Role], access: &Arc<Access>) -> Self {
+        Self { access: access.clone(), roles, open: false }
     }
 
-    /// One role, or no token at all.
-    pub fn preferably(role: Role, tokens: &Arc<Tokens>) -> Self {
-        Self { tokens: tokens.clone(), role: Some(role), open: true }
+    /// These roles, or no token at all.
+    pub fn preferably(roles: &'static [Role], access: &Arc<Access>) -> Self {
+        Self { access: access.clone(), roles, open: true }
     }
 
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let Some(value) = headers.get(header::AUTHORIZATION) else {
+    pub fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(token) = bearer_token(headers) else {
             return if self.open {
                 Ok(())
             } else {
                 Err(Problem::new(Kind::Unauthorized, "the header authorization is missing"))
             };
         };
-        let token = value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default();
-        match (self.tokens.verdict(token), self.role) {
-            (Verdict::Unknown, _) => {
-                Err(Problem::new(Kind::Unauthorized, "the token is not one of this service's"))
+        let role = match self.access.verdict(token) {
+            Verdict::Unknown => {
+                let rule = "the token is not one of this service's";
+                return Err(Problem::new(Kind::Unauthorized, rule));
             }
-            (Verdict::Known(found), Some(role)) if found != role => {
-                let detail = format!("this needs a token of the role {}", role.name());
-                Err(Problem::new(Kind::Forbidden, detail))
-            }
-            _ => Ok(()),
+            Verdict::Known(role) => Some(role),
+            // It is for reports alone, and those know it themselves.
+            Verdict::OneDevice(_) => None,
+        };
+        if self.roles.is_empty() || role.is_some_and(|role| self.roles.contains(&role)) {
+            return Ok(());
         }
+        let roles: Vec<_> = self.roles.iter().map(|role| role.name()).collect();
+        let detail = format!("this needs a token of the role {}", roles.join(" or "));
+        Err(Problem::new(Kind::Forbidden, detail))
     }
 
     /// Puts the guard before every route that `router` has so far.
@@ -274,10 +279,22 @@ impl Guard {
 }
 
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.admit(request.headers()) {
-        Ok(()) => next.run(request).await,
+    if let Err(problem) = guard.admit(request.headers()) {
+        return problem.into_response();
+    }
+    // One that asks may have to wait, and its token be revoked meanwhile. What is done is done.
+    let asks = (request.method() == Method::GET).then(|| request.headers().clone());
+    let response = next.run(request).await;
+    match asks.map_or(Ok(()), |headers| guard.admit(&headers)) {
+        Ok(()) => response,
         Err(problem) => problem.into_response(),
     }
+}
+
+/// The token of a request; empty if the header is none of ours.
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?;
+    Some(value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default())
 }
 
 /// The routes of roles with what every listener adds: bounds, problems for unknown paths, counted

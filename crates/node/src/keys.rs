@@ -1,21 +1,29 @@
 //! The secret keys of a role, in a file that only its operator reads.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    io,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use incrowd_envelope::{EnvelopeError, OpeningKey, Sealed, SealedHeader, SigningKey};
+use incrowd_files::{Readers, SecretError, read_secret};
 use incrowd_protocol::{KeyState, SealingKey, TaskId, VerificationKey};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+/// How long devices may use the earlier keys after others became active: a cache keeps the notice
+/// for 60 s, and a device for 60 s more.
+const NOTICED: Duration = Duration::from_secs(120);
+
 /// Why keys cannot be read, written or changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyError {
+    /// A secret file cannot be read, or others can read it.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The file cannot be read or written.
     #[error("{path}: {error}")]
     File {
@@ -24,16 +32,8 @@ pub enum KeyError {
         /// What happened.
         error: io::Error,
     },
-    /// Others can read the secrets.
-    #[error("{path} is readable by others (mode {mode:o}), must be 600")]
-    Permissions {
-        /// Which file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
     /// Not a key file.
-    #[error("{path} is not a key file of this role: {message}")]
+    #[error("{path}: {message}")]
     Format {
         /// Which file.
         path: PathBuf,
@@ -43,6 +43,19 @@ pub enum KeyError {
     /// A step of a rotation that does not come next.
     #[error("{0}")]
     Rotation(&'static str),
+    /// Devices may not know the newest keys yet.
+    #[error(
+        "keys {id} have been active for {seconds} s, must be for {} s: devices may still use the earlier ones", NOTICED.as_secs()
+    )]
+    TooEarly {
+        /// The newest active keys.
+        id: u8,
+        /// For how long.
+        seconds: u64,
+    },
+    /// Text without a serial.
+    #[error("this is no serial of a device's token: it must be 32 hex digits, or the token")]
+    Serial,
     /// No randomness.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
@@ -63,21 +76,25 @@ pub enum KeyRole {
 struct Content {
     role: KeyRole,
     signing: Secret,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    gateway: Option<Secret>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sealing: Vec<SealingSecret>,
+    sealing: Vec<OpeningSecrets>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SealingSecret {
+struct OpeningSecrets {
     id: u8,
     state: KeyState,
+    /// When they became active by a rotation, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    active_since: Option<u64>,
     public: incrowd_protocol::SealingPublicKey,
-    /// None once the key is expired.
+    /// What opens reports; none once the keys are expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<Secret>,
+    /// The seed of the gateway's key with the same id; none once the keys are expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateway: Option<Secret>,
 }
 
 /// 32 secret bytes, hex in the file, erased when dropped, never printed.
@@ -112,10 +129,9 @@ impl Keys {
     /// sealing key, active at once.
     pub fn create(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
         let signing = Secret(SigningKey::generate()?.to_bytes());
-        let mut content = Content { role, signing, gateway: None, sealing: Vec::new() };
+        let mut content = Content { role, signing, sealing: Vec::new() };
         if role == KeyRole::Shuffler {
-            content.gateway = Some(Secret(OpeningKey::generate()?.to_bytes()));
-            content.sealing.push(sealing_secret(1, KeyState::Active)?);
+            content.sealing.push(opening_secrets(1, KeyState::Active)?);
         }
         let text = Zeroizing::new(text(&content, path)?);
         incrowd_files::create(path, text.as_bytes())
@@ -125,20 +141,16 @@ impl Keys {
 
     /// Reads a key file.
     pub fn load(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
-        let failed = |error| KeyError::File { path: path.to_owned(), error };
-        let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(KeyError::Permissions { path: path.to_owned(), mode });
-        }
-        let text = Zeroizing::new(fs::read_to_string(path).map_err(failed)?);
+        let bytes = read_secret(path, Readers::Owner)?;
         let format = |message| KeyError::Format { path: path.to_owned(), message };
         // The parser's own message would show a part of the file.
-        let content: Content = toml::from_str(&text).map_err(|_| format("it does not parse"))?;
+        let content: Content = toml::from_slice(&bytes).map_err(|_| format("it is no key file"))?;
         if content.role != role {
-            return Err(format("it is another role's"));
+            return Err(format("it has another role's keys"));
         }
-        if role == KeyRole::Shuffler && content.gateway.is_none() {
-            return Err(format("the gateway's secret is missing"));
+        let opens = |key: &OpeningSecrets| key.secret.is_some();
+        if content.sealing.iter().any(|key| opens(key) != key.gateway.is_some()) {
+            return Err(format("a gateway's secret is missing"));
         }
         Self::from_content(path, content)
     }
@@ -169,15 +181,17 @@ impl Keys {
         self.signing.verification_key()
     }
 
-    /// The seed of the Oblivious HTTP gateway's key.
-    pub(crate) fn gateway_seed(&self) -> Option<&[u8; 32]> {
-        self.content.gateway.as_ref().map(|secret| &*secret.0)
+    /// The ids, states and seeds of the Oblivious HTTP gateway's keys that open requests, oldest
+    /// first.
+    pub(crate) fn gateway_seeds(&self) -> impl Iterator<Item = (u8, KeyState, &[u8; 32])> {
+        let keys = self.content.sealing.iter();
+        keys.filter_map(|key| Some((key.id, key.state, &*key.gateway.as_ref()?.0)))
     }
 
     /// The public sealing keys, as the notice has them.
     pub fn sealing_keys(&self) -> Vec<SealingKey> {
         let public =
-            |key: &SealingSecret| SealingKey { id: key.id, key: key.public, state: key.state };
+            |key: &OpeningSecrets| SealingKey { id: key.id, key: key.public, state: key.state };
         self.content.sealing.iter().map(public).collect()
     }
 
@@ -194,38 +208,50 @@ impl Keys {
         Ok((*sealed.header(), key.open_sealed(task, &sealed)?))
     }
 
-    /// First step of a rotation: a new key is published, but nobody seals to it yet.
+    /// First step of a rotation of what opens reports and the gateway's requests: a new sealing key
+    /// is published, but nobody seals to it yet, and a new key of the gateway opens.
     pub fn add_pending(&mut self) -> Result<u8, KeyError> {
         if self.content.sealing.iter().any(|key| key.state == KeyState::Pending) {
             return Err(KeyError::Rotation("a key is pending already: activate it first"));
         }
         let last = self.content.sealing.iter().map(|key| key.id).max().unwrap_or(0);
         let id = last.checked_add(1).ok_or(KeyError::Rotation("all 255 key numbers are used"))?;
-        self.content.sealing.push(sealing_secret(id, KeyState::Pending)?);
+        self.content.sealing.push(opening_secrets(id, KeyState::Pending)?);
         self.save()?;
         Ok(id)
     }
 
-    /// Second step: devices seal to the pending key. The earlier ones still open what is on its
-    /// way.
-    pub fn activate_pending(&mut self) -> Result<u8, KeyError> {
+    /// Second step: devices use the pending keys from `now` on. The earlier ones still open what is
+    /// on its way.
+    pub fn activate_pending(&mut self, now: SystemTime) -> Result<u8, KeyError> {
         let pending = self.content.sealing.iter_mut().find(|key| key.state == KeyState::Pending);
         let key = pending.ok_or(KeyError::Rotation("no key is pending: add one first"))?;
         key.state = KeyState::Active;
+        key.active_since = Some(since_1970(now));
         let id = key.id;
         self.save()?;
         Ok(id)
     }
 
     /// Last step: removes the secrets of all active keys but the newest. The old file is
-    /// overwritten; what the medium keeps of overwritten blocks is beyond this.
-    pub fn expire_old(&mut self) -> Result<Vec<u8>, KeyError> {
+    /// overwritten; what the medium keeps of overwritten blocks is beyond this. Unless it is to be
+    /// done `at_once`, devices must have had time to know the newest.
+    pub fn expire_old(&mut self, now: SystemTime, at_once: bool) -> Result<Vec<u8>, KeyError> {
         let newest = self.content.sealing.iter().rposition(|key| key.state == KeyState::Active);
+        if let Some(key) = newest.map(|index| &self.content.sealing[index])
+            && let Some(since) = key.active_since
+            && !at_once
+        {
+            let seconds = since_1970(now).saturating_sub(since);
+            if seconds < NOTICED.as_secs() {
+                return Err(KeyError::TooEarly { id: key.id, seconds });
+            }
+        }
         let mut expired = Vec::new();
         for (index, key) in self.content.sealing.iter_mut().enumerate() {
             if key.state == KeyState::Active && Some(index) != newest {
                 key.state = KeyState::Expired;
-                key.secret = None;
+                (key.secret, key.gateway) = (None, None);
                 expired.push(key.id);
             }
         }
@@ -250,9 +276,20 @@ impl Keys {
     }
 }
 
-fn sealing_secret(id: u8, state: KeyState) -> Result<SealingSecret, KeyError> {
+fn opening_secrets(id: u8, state: KeyState) -> Result<OpeningSecrets, KeyError> {
     let key = OpeningKey::generate()?;
-    Ok(SealingSecret { id, state, public: key.public(), secret: Some(Secret(key.to_bytes())) })
+    Ok(OpeningSecrets {
+        id,
+        state,
+        active_since: None,
+        public: key.public(),
+        secret: Some(Secret(key.to_bytes())),
+        gateway: Some(Secret(OpeningKey::generate()?.to_bytes())),
+    })
+}
+
+fn since_1970(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn text(content: &Content, path: &Path) -> Result<String, KeyError> {

@@ -4,10 +4,13 @@
 //! the certificate itself; the shuffler takes nothing from the bandit. What is acknowledged is
 //! durable: uploads wait for a group commit of the [`store`].
 
+mod access;
 mod admin;
+mod admission;
 mod bandit;
 mod bounds;
 mod config;
+mod device_tokens;
 mod error;
 mod heads;
 mod http;
@@ -30,11 +33,14 @@ pub mod store;
 mod tls;
 mod tokens;
 
+pub use access::Access;
 pub use admin::TaskStatus;
-pub use bandit::{BanditServer, CollectError};
+pub use admission::{Admission, AdmissionKind, Bearer, Claim};
+pub use bandit::{BanditServer, CollectError, shuffler_address};
 pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
 };
+pub use device_tokens::{Issuer, Serial};
 pub use error::ServiceError;
 pub use heads::{Heads, WentBack, Witnessed};
 pub use http::app;
@@ -43,11 +49,11 @@ pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};
 pub use log::init as init_log;
 pub use metrics::Metrics;
-pub use node::{Files, Node, Roles, load_task, read_token};
+pub use node::{Files, Node, Roles, load_task};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
 pub use round_keys::{RoundKeyError, RoundKeysConfig};
 pub use shuffler::{OpenTasks, Progress, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
-pub use tokens::{Role, Tokens, Verdict};
+pub use tokens::{Role, Tokens, Verdict, read_token, write_token};

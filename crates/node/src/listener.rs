@@ -15,7 +15,6 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
-use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -24,10 +23,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::{HttpLimits, Metrics, ServiceError, bounds::Bounds, http::with_middleware};
+use crate::{HttpLimits, Metrics, ServiceError, bounds::Bounds, http::with_middleware, tls::Tls};
 use connections::Connections;
 pub(crate) use connections::network_of;
 
@@ -48,7 +46,7 @@ impl Listener {
         name: &'static str,
         address: SocketAddr,
         router: Router,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<Arc<Tls>>,
         limits: HttpLimits,
         metrics: &Metrics,
     ) -> Result<Self, ServiceError> {
@@ -61,7 +59,7 @@ impl Listener {
         let server = Server {
             name,
             router: with_middleware(router, bounds.clone()),
-            tls: tls.map(TlsAcceptor::from),
+            tls,
             bounds: bounds.clone(),
         };
         let (stop, stopped) = oneshot::channel();
@@ -82,7 +80,7 @@ impl Listener {
 struct Server {
     name: &'static str,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Tls>>,
     bounds: Bounds,
 }
 
@@ -134,7 +132,7 @@ impl Server {
             None => self.serve(stream, peer, open).await,
             Some(tls) => {
                 let time = Duration::from_secs(limits.header_seconds);
-                if let Ok(Ok(stream)) = timeout(time, tls.accept(stream)).await {
+                if let Ok(Ok(stream)) = timeout(time, tls.acceptor().accept(stream)).await {
                     self.serve(stream, peer, open).await;
                 }
             }

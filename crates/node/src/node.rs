@@ -12,17 +12,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::Zeroizing;
 
 use crate::{
-    HttpLimits, KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError, admin,
+    AdmissionKind, HttpLimits, KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError,
+    access::Access,
+    admin,
     bandit::{BanditServer, Source},
     heads,
     listener::Listener,
     openapi,
     readiness::Readiness,
-    role::{self, Process, Service},
+    role::{self, Process, Reload, Service},
     shuffler::Shuffler,
     signals::Signals,
     store::{SqliteBanditStore, SqliteShufflerStore},
-    tls,
+    tls::Tls,
     tokens::{Role, Tokens},
 };
 
@@ -60,6 +62,8 @@ pub struct Files {
     pub bandit_keys: PathBuf,
     /// Hashes of the tokens.
     pub tokens: PathBuf,
+    /// What tokens of single devices are made with.
+    pub issuer: PathBuf,
     /// The shuffler's store.
     pub shuffler_store: PathBuf,
     /// The bandit's store.
@@ -75,6 +79,7 @@ impl Files {
             shuffler_keys: data.join("shuffler.keys"),
             bandit_keys: data.join("bandit.keys"),
             tokens: data.join("tokens.toml"),
+            issuer: data.join("issuing.key"),
             shuffler_store: data.join("shuffler.db"),
             bandit_store: data.join("bandit.db"),
             heads: data.join("heads.json"),
@@ -118,7 +123,7 @@ impl Node {
     pub fn start(config: &NodeConfig, roles: Roles) -> Result<Self, ServiceError> {
         let config = &config.clone().check()?;
         let failed = |error| ServiceError::File { path: config.data.clone(), error };
-        fs::create_dir_all(&config.data).map_err(failed)?;
+        incrowd_files::create_folder(&config.data).map_err(failed)?;
         let files = Files::of(&config.data);
         let both = roles == Roles::Both;
         let keys = |role| {
@@ -140,8 +145,11 @@ impl Node {
             return Err(ServiceError::NoTask);
         }
         let (tokens, new_tokens) = tokens(&files, both)?;
-        let (tokens, metrics) = (Arc::new(tokens), Arc::new(Metrics::default()));
-        let service = Service { config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
+        let issues = roles.shuffler() && config.shuffler.admission == AdmissionKind::DeviceTokens;
+        let issuer = issues.then(|| files.issuer.clone());
+        let access = Access::new(files.tokens.clone(), tokens.clone(), issuer)?;
+        let metrics = Arc::new(Metrics::default());
+        let service = Service { config, tasks: &tasks, access: &access, metrics: &metrics };
         let shuffler = shuffler_keys
             .map(|keys| {
                 Ok::<_, StoreError>((SqliteShufflerStore::open(&files.shuffler_store)?, keys))
@@ -163,7 +171,7 @@ impl Node {
             None => None,
             Some((store, keys)) => {
                 let source = Source::new(config, shuffler.as_ref())?;
-                Some((BanditServer::start(&service, Arc::new(store), keys)?, source))
+                Some((BanditServer::start(&service, Arc::new(store), keys)?, Arc::new(source)))
             }
         };
         let bandit = learning.as_ref().map(|(bandit, _)| bandit.clone());
@@ -174,28 +182,34 @@ impl Node {
         roles.extend(shuffler.clone().map(|shuffler| shuffler as Arc<dyn role::Role>));
         roles.extend(bandit.clone().map(|bandit| bandit as Arc<dyn role::Role>));
 
-        let tls = config.tls.as_ref().map(tls::server).transpose()?;
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let tags: Vec<&str> = roles.iter().flat_map(|role| role.tags()).collect();
         let routes = roles.iter().map(|role| role.clone().routes());
-        let router = routes.fold(openapi::router(&tags, &tokens), axum::Router::merge);
+        let router = routes.fold(openapi::router(&tags, &access), axum::Router::merge);
         let http = limit_connections(config.http);
         let (devices, operator) = (config.listen, config.admin_listen);
         let listener = Listener::start("devices", devices, router, tls.clone(), http, &metrics)?;
         let bounds = listener.bounds.clone();
         bounds.metrics().memory_limit.set(http.memory_bytes as i64);
         let readiness = Readiness::new(roles.clone(), bounds, metrics.clone());
-        let admin = admin::router(shuffler, bandit, readiness.clone(), &tokens, metrics.clone());
+        let admin =
+            admin::router(shuffler.clone(), bandit, readiness.clone(), &access, metrics.clone());
         let http = HttpLimits { connections: OPERATORS, ..http };
-        let admin = Listener::start("admin", operator, admin, tls, http, &metrics)?;
+        let admin = Listener::start("admin", operator, admin, tls.clone(), http, &metrics)?;
         let (address, admin_address) = (listener.address, admin.address);
-        let watch = Some(tokio::spawn(readiness.watch()));
-        let process = Process { roles, listeners: vec![listener, admin], watch };
+        let mut changing: Vec<Arc<dyn Reload>> = vec![access.clone()];
+        changing.extend(tls.map(|tls| tls as Arc<dyn Reload>));
+        changing.extend(shuffler.map(|shuffler| shuffler as Arc<dyn Reload>));
+        changing.extend(learning.iter().map(|(_, source)| source.clone() as Arc<dyn Reload>));
+        let watches = vec![tokio::spawn(readiness.watch()), tokio::spawn(access.follow())];
+        let listeners = vec![listener, admin];
+        let process = Process { roles, listeners, files: changing, watches };
         if !new_tokens.is_empty() {
             // Last: a start that fails must not keep the hashes of tokens that nobody saw.
             tokens.save(&files.tokens)?;
         }
         if let Some((bandit, source)) = learning {
-            bandit.collect(source);
+            bandit.collect(&source);
         }
         Ok(Self { process, address, admin_address, tasks, new_tokens })
     }
@@ -220,12 +234,13 @@ impl Node {
         &self.new_tokens
     }
 
-    /// Reads the shuffler's key file again.
-    pub fn reload_keys(&self) -> Result<(), ServiceError> {
+    /// Reads keys, tokens and certificates again; none is taken into use if one is broken.
+    pub fn reload(&self) -> Result<(), ServiceError> {
         self.process.reload()
     }
 
-    /// Runs until SIGTERM or SIGINT; SIGHUP reads the keys again. Then ends gracefully.
+    /// Runs until SIGTERM or SIGINT; SIGHUP reads keys, tokens and
+    /// certificates again. Then ends gracefully.
     pub async fn run(self, signals: Signals) {
         self.process.run(signals).await;
     }
@@ -295,11 +310,4 @@ fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceErr
         tracing::warn!("there are no tokens: make some with `incrowd keys token`");
     }
     Ok((tokens, new))
-}
-
-/// The token in a file, without the line's end.
-pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| ServiceError::File { path: path.to_owned(), error })?;
-    Ok(Zeroizing::new(Zeroizing::new(text).trim().to_owned()))
 }

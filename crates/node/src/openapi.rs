@@ -6,17 +6,17 @@ use axum::{Router, http::header, response::IntoResponse, routing::get};
 use incrowd_protocol::MediaType;
 use serde_json::Value;
 
-use crate::{http::Guard, tokens::Tokens};
+use crate::{access::Access, http::Guard};
 
 /// Every path of every role. Tests and schemathesis hold it against the handlers.
 const DESCRIPTION: &str = include_str!("openapi.json");
 
 /// Serves the operations that have one of these tags.
-pub(crate) fn router(tags: &[&str], tokens: &Arc<Tokens>) -> Router {
+pub(crate) fn router(tags: &[&str], access: &Arc<Access>) -> Router {
     let text = described(tags).to_string();
     let serve =
         async move || ([(header::CONTENT_TYPE, MediaType::Json.as_str())], text).into_response();
-    Guard::everyone(tokens).protect(Router::new().route("/openapi.json", get(serve)))
+    Guard::everyone(access).protect(Router::new().route("/openapi.json", get(serve)))
 }
 
 fn described(tags: &[&str]) -> Value {

@@ -18,9 +18,9 @@ use crate::{
     http::{Content, ContentType},
     listener::Listener,
     problem::{Kind, Problem},
-    role::{Later, Process, Role},
+    role::{Later, Process, Reload, Role},
     signals::Signals,
-    tls,
+    tls::Tls,
 };
 
 /// How long a request inside may wait for something to happen.
@@ -41,8 +41,12 @@ pub struct Relay {
 impl Relay {
     /// A relay to the gateway of the shuffler at `gateway`, which knows this relay by `token`.
     pub fn new(gateway: &str, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
-        let address = Address::new(gateway, "gateway", true)?;
-        let gateway = Http::new(address, &Trust::new(ca))?;
+        Self::at(Address::new(gateway, "gateway", false)?, token, ca)
+    }
+
+    /// A relay to the gateway at an address that may be plain http.
+    pub fn at(gateway: Address, token: &str, ca: Option<&[u8]>) -> Result<Arc<Self>, ServiceError> {
+        let gateway = Http::new(gateway, &Trust::new(ca))?;
         Ok(Arc::new(Self { gateway, token: token.to_owned() }))
     }
 
@@ -57,12 +61,17 @@ impl Relay {
             return Err(ConfigError::PlainHttp { key: "listen", address }.into());
         }
         let limits = HttpLimits::default();
-        let tls = tls.map(tls::server).transpose()?;
+        let tls = tls.map(Tls::load).transpose()?;
         let metrics = Metrics::default();
         let routes = self.clone().routes();
-        let listener = Listener::start("relay", address, routes, tls, limits, &metrics)?;
+        let listener = Listener::start("relay", address, routes, tls.clone(), limits, &metrics)?;
         let address = listener.address;
-        let process = Process { roles: vec![self.clone()], listeners: vec![listener], watch: None };
+        let process = Process {
+            roles: vec![self.clone()],
+            listeners: vec![listener],
+            files: tls.into_iter().map(|tls| tls as Arc<dyn Reload>).collect(),
+            watches: Vec::new(),
+        };
         Ok(RunningRelay { process, address })
     }
 
@@ -95,10 +104,6 @@ impl Role for Relay {
 
     fn ready(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
-    }
-
-    fn reload(&self) -> Result<(), ServiceError> {
-        Ok(())
     }
 
     fn stop_waiting(&self) {}

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 
 use crate::{
     Metrics, NodeConfig, ServiceError,
+    access::Access,
     listener::Listener,
     signals::{Signal, Signals},
-    tokens::Tokens,
 };
 
 /// An answer that a role may have to wait for.
@@ -26,9 +26,18 @@ pub struct Service<'a> {
     /// What it serves.
     pub tasks: &'a [Task],
     /// Who may ask what.
-    pub tokens: &'a Arc<Tokens>,
+    pub access: &'a Arc<Access>,
     /// What the operator sees.
     pub metrics: &'a Arc<Metrics>,
+}
+
+/// Takes what was read into use. It cannot fail.
+pub type Change<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Something that was read from files, which may change while the process runs.
+pub trait Reload: Send + Sync {
+    /// Reads the files again, without a change to what is in use yet.
+    fn reload(&self) -> Result<Change<'_>, ServiceError>;
 }
 
 /// One role of a process.
@@ -43,9 +52,6 @@ pub trait Role: Send + Sync {
     /// goes through a `Probe`.
     fn ready(&self) -> Later<'_, Result<(), String>>;
 
-    /// Takes changed files into use, on SIGHUP.
-    fn reload(&self) -> Result<(), ServiceError>;
-
     /// The process is told to stop: requests that wait for something are answered at once, and no
     /// new work is begun.
     fn stop_waiting(&self);
@@ -58,8 +64,10 @@ pub trait Role: Send + Sync {
 pub(crate) struct Process {
     pub roles: Vec<Arc<dyn Role>>,
     pub listeners: Vec<Listener>,
-    /// What looks whether the process is ready.
-    pub watch: Option<JoinHandle<()>>,
+    /// What SIGHUP reads again.
+    pub files: Vec<Arc<dyn Reload>>,
+    /// What looks whether the process is ready, and whether tokens have changed.
+    pub watches: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -67,22 +75,27 @@ impl Process {
     pub async fn run(self, mut signals: Signals) {
         while let Signal::Reload = signals.next().await {
             match self.reload() {
-                Ok(()) => tracing::info!("keys are read again"),
-                Err(error) => tracing::error!(%error, "the keys stay as they were"),
+                Ok(()) => tracing::info!("keys, tokens and certificates are read again"),
+                Err(error) => {
+                    tracing::error!(%error, "keys, tokens and certificates stay as they were");
+                }
             }
         }
         tracing::info!("stopping: no new requests, open ones end");
         self.stop().await;
     }
 
-    /// Takes changed files into use.
+    /// Takes changed files into use: all of them, or none if one is broken.
     pub fn reload(&self) -> Result<(), ServiceError> {
-        self.roles.iter().try_for_each(|role| role.reload())
+        let changes: Vec<_> =
+            self.files.iter().map(|file| file.reload()).collect::<Result<_, _>>()?;
+        changes.into_iter().for_each(|change| change());
+        Ok(())
     }
 
     /// Takes no new requests, lets the open ones end, then ends the roles.
     pub async fn stop(mut self) {
-        self.watch.iter().for_each(JoinHandle::abort);
+        self.watches.iter().for_each(JoinHandle::abort);
         self.roles.iter().for_each(|role| role.stop_waiting());
         for listener in std::mem::take(&mut self.listeners) {
             listener.stop().await;
@@ -96,7 +109,7 @@ impl Process {
 /// A process that is dropped without [`Process::stop`] begins no new work either.
 impl Drop for Process {
     fn drop(&mut self) {
-        self.watch.iter().for_each(JoinHandle::abort);
+        self.watches.iter().for_each(JoinHandle::abort);
         self.roles.iter().for_each(|role| role.stop_waiting());
     }
 }

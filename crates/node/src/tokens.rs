@@ -4,12 +4,13 @@ use std::{fs, path::Path};
 
 use getrandom::{SysRng, rand_core::TryRng};
 use incrowd_envelope::EnvelopeError;
+use incrowd_files::{Readers, read_secret};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::keys::KeyError;
+use crate::{ServiceError, device_tokens::Serial, keys::KeyError};
 
 /// Whose token it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,13 +22,16 @@ pub enum Role {
     Bandit,
     /// Carries Oblivious HTTP requests.
     Relay,
-    /// Reads metrics and closes tasks.
+    /// Reads metrics and how far tasks are.
+    Monitor,
+    /// Closes tasks, and may do what a monitor may.
     Admin,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 4] = [Self::Device, Self::Bandit, Self::Relay, Self::Admin];
+    pub const ALL: [Self; 5] =
+        [Self::Device, Self::Bandit, Self::Relay, Self::Monitor, Self::Admin];
 
     /// The role in a token's text.
     pub fn name(self) -> &'static str {
@@ -35,6 +39,7 @@ impl Role {
             Self::Device => "device",
             Self::Bandit => "bandit",
             Self::Relay => "relay",
+            Self::Monitor => "monitor",
             Self::Admin => "admin",
         }
     }
@@ -52,6 +57,9 @@ struct Entry {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
+    /// Devices whose own tokens are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revoked_devices: Vec<Serial>,
     #[serde(default, rename = "token")]
     entries: Vec<Entry>,
 }
@@ -61,6 +69,8 @@ pub struct Tokens {
 pub enum Verdict {
     /// A token of this role.
     Known(Role),
+    /// A device's own token.
+    OneDevice(Serial),
     /// No token of ours.
     Unknown,
 }
@@ -70,7 +80,7 @@ impl Tokens {
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |error| KeyError::File { path: path.to_owned(), error };
         let text = fs::read_to_string(path).map_err(failed)?;
-        let message = "it must be a list of [[token]] with role and sha256";
+        let message = "it must be a list of [[token]] with role and sha256, and revoked_devices with serials before";
         toml::from_str(&text).map_err(|_| KeyError::Format { path: path.to_owned(), message })
     }
 
@@ -100,6 +110,25 @@ impl Tokens {
         before - self.entries.len()
     }
 
+    /// Refuses the own token of a device. Whether that is new.
+    pub fn revoke_device(&mut self, serial: Serial) -> bool {
+        let new = !self.is_revoked(serial);
+        if new {
+            self.revoked_devices.push(serial);
+        }
+        new
+    }
+
+    /// Whether the own token of a device is refused.
+    pub fn is_revoked(&self, serial: Serial) -> bool {
+        self.revoked_devices.contains(&serial)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.revoked_devices.is_empty()
+    }
+
     /// Whether there is a token for a role.
     pub fn has(&self, role: Role) -> bool {
         self.entries.iter().any(|entry| entry.role == role)
@@ -116,4 +145,19 @@ impl Tokens {
         }
         verdict
     }
+}
+
+/// The token in a file, without the line's end.
+pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
+    let bytes = read_secret(path, Readers::Group)?;
+    let message = "a token is text in one line";
+    let no_token = |_| KeyError::Format { path: path.to_owned(), message };
+    Ok(Zeroizing::new(str::from_utf8(&bytes).map_err(no_token)?.trim().to_owned()))
+}
+
+/// Writes a new token to a file of its own, that must not exist and only its owner can read.
+pub fn write_token(path: &Path, token: &str) -> Result<(), KeyError> {
+    let line = Zeroizing::new(format!("{token}\n"));
+    incrowd_files::create(path, line.as_bytes())
+        .map_err(|error| KeyError::File { path: path.to_owned(), error })
 }

@@ -47,6 +47,8 @@ pub enum ProblemKind {
     Finished,
     /// Too many reports at once.
     RateLimited,
+    /// The device has brought its reports of this round.
+    OverQuota,
     /// The store cannot take anything now, or the service is too busy.
     Unavailable,
     /// The gateway could not open the request.
@@ -57,7 +59,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, for the documentation's test.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::BadRequest,
         Self::Unauthorized,
         Self::Forbidden,
@@ -78,6 +80,7 @@ impl ProblemKind {
         Self::OtherHistory,
         Self::Finished,
         Self::RateLimited,
+        Self::OverQuota,
         Self::Unavailable,
         Self::Gateway,
         Self::BadGateway,
@@ -136,6 +139,7 @@ impl ProblemKind {
             | Self::Early
             | Self::Timeout
             | Self::RateLimited
+            | Self::OverQuota
             | Self::Unavailable
             | Self::Gateway
             | Self::BadGateway => false,
@@ -170,6 +174,9 @@ impl ProblemKind {
             }
             Self::Finished => (410, "finished", "The task takes no more reports"),
             Self::RateLimited => (429, "rate-limited", "Too many reports at once"),
+            Self::OverQuota => {
+                (429, "over-quota", "The device has brought its reports of this round")
+            }
             Self::Unavailable => (503, "unavailable", "Nothing can be stored now"),
             Self::Gateway => (422, "gateway", "The encapsulated request does not open"),
             Self::BadGateway => (502, "bad-gateway", "The gateway does not answer"),

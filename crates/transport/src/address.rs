@@ -9,8 +9,9 @@ use crate::TransportError;
 pub struct Address(Url);
 
 impl Address {
-    /// An address that may be used: https, or http to this machine unless all http is allowed.
-    /// Errors call it `what`.
+    /// An address that may be used: https, or http to this machine; plain http to others only where
+    /// that is allowed by name. The one place of this rule: whatever carries a token goes to an
+    /// address. Errors call it `what`.
     pub fn new(text: &str, what: &'static str, plain_http: bool) -> Result<Self, TransportError> {
         let url = Url::parse(text).map_err(|_| TransportError::Url(what))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -19,10 +20,12 @@ impl Address {
         let host = url.host_str().ok_or(TransportError::Url(what))?;
         let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let loopback = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
-        if url.scheme() == "https" || plain_http || loopback {
-            Ok(Self(url))
+        let address = Self(url);
+        if address.is_https() || plain_http || loopback {
+            Ok(address)
         } else {
-            Err(TransportError::PlainHttp(what))
+            let url = format!("{}://{}", address.scheme(), address.authority());
+            Err(TransportError::PlainHttp { what, url })
         }
     }
 
@@ -61,9 +64,15 @@ mod tests {
         {
             assert!(Address::new(good, "url", false).is_ok(), "{good}");
         }
-        for plain in ["http://a.example", "http://10.0.0.1", "http://localhost.a.example"] {
-            let refused = Address::new(plain, "url", false).unwrap_err();
-            assert_eq!(refused, TransportError::PlainHttp("url"), "{plain}");
+        for plain in [
+            "http://a.example",
+            "http://10.0.0.1:8787",
+            "http://[2001:db8::1]",
+            "http://localhost.a.example",
+        ] {
+            let refused = Address::new(&format!("{plain}/x?y"), "url", false).unwrap_err();
+            let named = TransportError::PlainHttp { what: "url", url: plain.to_owned() };
+            assert_eq!(refused, named, "{plain}");
             assert!(Address::new(plain, "url", true).is_ok());
         }
     }

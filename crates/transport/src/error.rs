@@ -23,8 +23,15 @@ pub enum TransportError {
     #[error("the {0} must begin with http:// or https://")]
     Scheme(&'static str),
     /// Plain http to another machine, which was not allowed by name.
-    #[error("the {0} is plain http to another machine: use https, or allow plain http by name")]
-    PlainHttp(&'static str),
+    #[error(
+        "the {what} is {url}, plain http to another machine, where anybody on the way reads tokens: use https, or allow_plain_http by name if a private network protects it"
+    )]
+    PlainHttp {
+        /// Which address.
+        what: &'static str,
+        /// Its scheme, host and port.
+        url: String,
+    },
     /// The system has no certificate authorities, or no usable TLS.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),

@@ -91,7 +91,7 @@ fn carried(answer: Answer) -> Result<Answer, TransportError> {
     })
 }
 
-/// A sender for the last usable key configuration. One without a suite that is known would make the
+/// A sender for the first usable key configuration, which the gateway prefers. One without a suite that is known would make the
 /// library panic.
 fn sender(keys: &[u8]) -> Result<ClientRequest, TransportError> {
     let unusable = || TransportError::Oblivious("key configurations", "used");
@@ -99,7 +99,7 @@ fn sender(keys: &[u8]) -> Result<ClientRequest, TransportError> {
     let suites = [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305]
         .map(|aead| SymmetricSuite::new(Kdf::HkdfSha256, aead));
     let usable = |config: &&mut KeyConfig| suites.iter().any(|&suite| config.select(suite).is_ok());
-    let config = configurations.iter_mut().rfind(usable).ok_or_else(unusable)?;
+    let config = configurations.iter_mut().find(usable).ok_or_else(unusable)?;
     ClientRequest::from_config(config).map_err(|_| unusable())
 }
 

@@ -16,11 +16,14 @@ const LONGEST_LIST: usize = 16 << 20;
 #[derive(Args)]
 pub struct Admin {
     /// Base address of the admin listener.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8788")]
-    admin: String,
+    #[arg(long = "admin", value_name = "URL", default_value = "http://127.0.0.1:8788")]
+    url: String,
     /// File with an admin token.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
+    /// Send the token over plain HTTP to another machine, because a private network protects it.
+    #[arg(long)]
+    allow_plain_http: bool,
 }
 
 pub fn close(admin: &Admin, task: &TaskId) -> Result<(), Box<dyn Error>> {
@@ -63,7 +66,8 @@ fn window(opens: u64, closes: u64) -> String {
 impl Admin {
     fn ask(&self, method: Method, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         let token = read_token(&self.token_file)?;
-        let http = Http::new(Address::new(&self.admin, "admin address", true)?, &Trust::System)?;
+        let address = Address::new(&self.url, "admin address", self.allow_plain_http)?;
+        let http = Http::new(address, &Trust::System)?;
         let request = Request::new(method, path).token(&token)?.limit(LONGEST_LIST);
         Ok(runtime()?.block_on(http.send(request))?.success()?.body)
     }

@@ -55,29 +55,33 @@ fn keys_are_made_shown_and_rotated() {
     assert_eq!(states(), ["1 active"]);
     assert!(refused(&keys("activate")).contains("no key is pending: add one first"));
     assert!(refused(&keys("expire")).contains("there is no active key but the newest one"));
-    assert_eq!(good(&keys("rotate")), "key 2 is pending\n");
+    assert_eq!(good(&keys("rotate")), "keys 2 are pending\n");
     assert_eq!(states(), ["1 active", "2 pending"]);
     assert!(refused(&keys("rotate")).contains("a key is pending already: activate it first"));
-    assert_eq!(good(&keys("activate")), "key 2 is active\n");
+    assert_eq!(good(&keys("activate")), "keys 2 are active\n");
     assert_eq!(states(), ["1 active", "2 active"]);
     let secrets = || fs::read_to_string(&file).unwrap().matches("secret = ").count();
     assert_eq!(secrets(), 2);
-    assert_eq!(good(&keys("expire")), "key 1 is expired, its secret overwritten\n");
+    let early = refused(&keys("expire"));
+    assert!(early.contains("must be for 120 s") && early.contains("--yes"), "{early}");
+    assert_eq!(secrets(), 2);
+    let expired = good(&keys("expire --yes"));
+    assert_eq!(expired, "keys 1 are expired, their secrets overwritten\n");
     assert_eq!((states(), secrets()), (vec!["1 expired".into(), "2 active".into()], 1));
     assert_eq!(mode(&file), 0o600);
 
     for wrong in [0o640, 0o604] {
         set_mode(&file, wrong);
-        let message = format!("is readable by others (mode {wrong:o}), must be 600");
+        let message = format!("is readable by others (mode {wrong:o}): `chmod 600 ");
         assert!(refused(&keys("show --role shuffler")).contains(&message));
         assert!(refused(&keys("rotate")).contains(&message));
     }
     let other = folder.path().join("bandit.keys");
     fs::copy(&file, &other).unwrap();
     set_mode(&other, 0o600);
-    assert!(refused(&keys("show --role bandit")).contains("it is another role's"));
+    assert!(refused(&keys("show --role bandit")).contains("another role's keys"));
     fs::write(&other, "role = ").unwrap();
-    assert!(refused(&keys("show --role bandit")).ends_with("it does not parse\n"));
+    assert!(refused(&keys("show --role bandit")).ends_with("it is no key file\n"));
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn tokens_are_shown_once_and_kept_as_hashes() {
     assert_eq!((mode(&file), kept.matches("[[token]]").count()), (0o600, 2));
     assert!(!kept.contains(first[15..].trim_end()) && !kept.contains(second[15..].trim_end()));
     let output = output(&format!("{command} --revoke-others"));
-    assert!(text(&output.stderr).starts_with("2 earlier tokens are forgotten"));
+    assert!(text(&output.stderr).starts_with("2 earlier tokens are revoked"));
     assert_eq!(fs::read_to_string(&file).unwrap().matches("[[token]]").count(), 1);
 }
 
@@ -281,7 +285,7 @@ fn the_doctor_finds_what_is_wrong() {
     fs::write(site.path("shuffler/tokens.toml"), "[[token]]\nrole = \"king\"").unwrap();
     let (code, said) = doctor(LIFTED);
     assert_eq!((code, bad(&said)), (Some(1), 3), "{said}");
-    for finding in ["(mode 644), must be 600", "tokens.toml", "shuffler.db"] {
+    for finding in ["(mode 644): `chmod 600 ", "tokens.toml", "shuffler.db"] {
         let found = said.lines().any(|line| line.starts_with("BAD") && line.contains(finding));
         assert!(found, "{finding}: {said}");
     }
@@ -331,7 +335,7 @@ fn serve_makes_what_is_missing_and_ends_well() {
         .map(|(_, token)| token)
         .collect();
     assert!(tokens.len() == 2 && tokens[0].starts_with("incrowd-device-"), "{talk}");
-    fs::write(site.path("admin.token"), tokens[1]).unwrap();
+    crate::support::private(site.path("admin.token"), tokens[1]);
     for file in ["shuffler.keys", "bandit.keys", "tokens.toml", "shuffler.db", "bandit.db"] {
         assert_eq!(mode(&site.path("both").join(file)), 0o600, "{file}");
     }
@@ -480,7 +484,7 @@ fn sighup_takes_rotated_keys_into_use() {
     assert_eq!(second.sealing_key().unwrap().id, 2);
     assert_eq!(send(1, &first).status, 204, "on its way when the key changed");
     assert_eq!(send(2, &second).status, 204);
-    step("expire", &[KeyState::Expired, KeyState::Active]);
+    step("expire --yes", &[KeyState::Expired, KeyState::Active]);
     let answer = send(3, &first);
     assert_eq!((answer.status, answer.problem()), (422, "unknown-key"));
     assert_eq!(send(4, &second).status, 204);
@@ -491,7 +495,7 @@ fn sighup_takes_rotated_keys_into_use() {
     eventually("a line in the log", || {
         fs::read_to_string(site.path("services.log"))
             .unwrap()
-            .contains("the keys stay as they were")
+            .contains("stay as they were")
             .then_some(())
     });
     assert_eq!(send(5, &second).status, 204);
@@ -725,4 +729,56 @@ fn load_takes_the_real_way_and_measures_it() {
     assert!(statuses(&site, &shuffler, "admin").contains("round 3 with 40 reports"));
     assert_eq!(bandit.terminate().code(), Some(0));
     assert_eq!(shuffler.terminate().code(), Some(0));
+}
+
+#[test]
+fn r30_r35_tokens_and_the_issuing_secret_are_made_in_private_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let path = |name: &str| folder.path().join(name);
+    let keys = |rest: &str| format!("keys {rest} --data {}", data.display());
+    let mode = |path: &std::path::Path| {
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions()) & 0o777
+    };
+    let monitor = path("monitor.token");
+    let made = format!("token --role monitor --out {}", monitor.display());
+    assert_eq!(good(&keys(&made)), "");
+    let token = fs::read_to_string(&monitor).unwrap();
+    assert!(token.starts_with("incrowd-monitor-") && token.ends_with('\n'), "only the token");
+    assert_eq!((mode(&data), mode(&monitor)), (0o700, 0o600));
+    let hashes = fs::read_to_string(data.join("tokens.toml")).unwrap();
+    assert!(refused(&keys(&made)).contains("File exists"));
+    assert_eq!(fs::read_to_string(data.join("tokens.toml")).unwrap(), hashes, "no hash without it");
+    assert_eq!(fs::read_to_string(&monitor).unwrap(), token, "never overwritten silently");
+
+    let number = keys("device-tokens --number 3");
+    assert!(refused(&number).contains("issuing.key"));
+    good(&keys("issuer"));
+    let issuer = data.join("issuing.key");
+    let secret = fs::read_to_string(&issuer).unwrap();
+    assert!(secret.len() == 65 && mode(&issuer) == 0o600);
+    assert!(refused(&keys("issuer")).contains("File exists"));
+    let tokens = good(&number);
+    let serials: Vec<_> = tokens.lines().map(|line| line.split('-').nth(2).unwrap()).collect();
+    assert!(serials.len() == 3 && serials[0] != serials[1] && serials[1] != serials[2]);
+    let out = path("tokens");
+    good(&format!("{number} --out {}", out.display()));
+    assert_eq!((fs::read_to_string(&out).unwrap().lines().count(), mode(&out)), (3, 0o600));
+    let revoked =
+        format!("revoke --device {} --device {}", serials[0], tokens.lines().nth(1).unwrap());
+    good(&keys(&revoked));
+    let file = fs::read_to_string(data.join("tokens.toml")).unwrap();
+    assert!(file.contains(serials[0]) && file.contains(serials[1]) && !file.contains(serials[2]));
+    assert!(refused(&keys("revoke --device 12")).contains("32 hex digits"));
+    good(&keys("revoke --role monitor"));
+    assert!(!fs::read_to_string(data.join("tokens.toml")).unwrap().contains("monitor"));
+    good(&keys("issuer --replace"));
+    assert_ne!(fs::read_to_string(&issuer).unwrap(), secret);
+    set_mode(&issuer, 0o644);
+    assert!(refused(&number).contains("is readable by others (mode 644): `chmod 600 "));
+
+    // Nothing goes out before the rule is kept.
+    let plain = "task list --admin http://192.0.2.1:1 --token-file";
+    let said = refused(&format!("{plain} {}", monitor.display()));
+    assert!(said.contains("http://192.0.2.1:1, plain http to another machine"), "{said}");
 }

@@ -155,7 +155,7 @@ Personalization earns {d} more per decision; with 95 % confidence between {lower
     assert!(refused(&format!("{command} --confidence 1")).contains("must be from 0.5 to 0.999999"));
 
     // Those who are not compared are in the other task, and nobody is in both.
-    fs::write(folder.path().join("admin.token"), tokens[1]).unwrap();
+    crate::support::private(folder.path().join("admin.token"), tokens[1]);
     let token = folder.path().join("admin.token").display().to_string();
     let list = good(&format!("task list --admin {} --token-file {token}", service.admin));
     assert!(list.contains(&format!("{}  round 1 with {OTHERS} reports", tasks[0])), "{list}");

@@ -110,6 +110,56 @@ async fn devices_report_through_the_real_services_and_rank_with_the_model_they_m
     node.stop().await;
 }
 
+/// R35: every key of the shuffler changes between a device's notice and its report.
+#[tokio::test(flavor = "multi_thread")]
+async fn r34_r35_a_device_behind_a_relay_reports_once_after_a_rotation() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, token, relay_token) = node(data.path(), TASK);
+    let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
+    let relay = Relay::new(&url, &relay_token, None).unwrap().listen(FREE, None, false).unwrap();
+    let relay_url = format!("http://{}", relay.address());
+    let mut devices = Vec::new();
+    for _ in 0..3 {
+        devices.push(builder(&url, task, &token).relay(&relay_url).connect().await.unwrap());
+    }
+    let mut keys = Keys::load(&data.path().join("shuffler.keys"), KeyRole::Shuffler).unwrap();
+    let now = std::time::SystemTime::now();
+    assert_eq!(keys.add_pending().unwrap(), 2);
+    node.reload().unwrap();
+    // The gateway's old key opens what comes, as long as it is not expired.
+    let _ = devices[0].rank_features(&[[0.9, 0.0]]).unwrap();
+    devices[0].flush().await;
+    keys.activate_pending(now).unwrap();
+    node.reload().unwrap();
+    let _ = devices[1].rank_features(&[[0.9, 0.0]]).unwrap();
+    devices[1].flush().await;
+    assert_eq!(devices[1].status().last_error, None);
+    assert_eq!(keys.expire_old(now, true).unwrap(), [1]);
+    node.reload().unwrap();
+    let _ = devices[2].rank_features(&[[0.9, 0.0]]).unwrap();
+    devices[2].flush().await;
+    let error = devices[2].status().last_error;
+    assert!(error.is_some(), "the old keys did not open anything");
+    for client in &devices {
+        assert_eq!(client.status().reports_sent, 1, "{:?}", client.status());
+        assert_eq!(client.status().round, Some(1));
+    }
+    // With a fourth the batch is full, so the three counted once each.
+    let last = builder(&url, task, &token).connect().await.unwrap();
+    let _ = last.rank_features(&[[0.9, 0.0]]).unwrap();
+    last.flush().await;
+    let newcomer = builder(&url, task, &token).connect().await.unwrap();
+    assert_eq!(newcomer.status().round, None);
+    let _ = newcomer.rank_features(&[[0.9, 0.0]]).unwrap();
+    newcomer.flush().await;
+    assert_eq!(newcomer.status().round, Some(2));
+    for client in devices.into_iter().chain([last, newcomer]) {
+        client.close().await;
+    }
+    relay.stop().await;
+    node.stop().await;
+}
+
 /// A task whose rounds close by time, from this moment on.
 fn timed_task(window: u32) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

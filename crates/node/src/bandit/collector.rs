@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, PoisonError, RwLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -14,8 +14,12 @@ use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
 use crate::{
-    BanditConfig, NodeConfig, ServiceError, node::read_token, problem::Problem, shuffler::Shuffler,
+    BanditConfig, NodeConfig, ServiceError,
+    problem::Problem,
+    role::{Change, Reload},
+    shuffler::Shuffler,
     store::StoreError,
+    tokens::read_token,
 };
 
 /// How long the shuffler holds a request for a batch that is not full.
@@ -97,7 +101,7 @@ pub(crate) struct Source {
 
 enum Supplier {
     /// Another process: answers are believed only with the signature of the task's shuffler.
-    Network(Box<ShufflerApi>),
+    Network { config: BanditConfig, shuffler: RwLock<Arc<ShufflerApi>> },
     /// The shuffler of this process.
     Process(Arc<Shuffler>),
 }
@@ -107,7 +111,10 @@ impl Source {
     pub fn new(config: &NodeConfig, own: Option<&Arc<Shuffler>>) -> Result<Self, ServiceError> {
         let supplier = match own {
             Some(shuffler) => Supplier::Process(shuffler.clone()),
-            None => Supplier::Network(Box::new(network(&config.bandit)?)),
+            None => {
+                let shuffler = RwLock::new(Arc::new(network(&config.bandit)?));
+                Supplier::Network { config: config.bandit.clone(), shuffler }
+            }
         };
         let longest_pause = Duration::from_secs(config.bandit.longest_pause_seconds);
         Ok(Self { supplier, longest_pause })
@@ -121,7 +128,8 @@ impl Source {
         after: Option<ReleaseHash>,
     ) -> Result<Found, CollectError> {
         match &self.supplier {
-            Supplier::Network(shuffler) => {
+            Supplier::Network { shuffler, .. } => {
+                let shuffler = shuffler.read().unwrap_or_else(PoisonError::into_inner).clone();
                 let asked = Instant::now();
                 Ok(match shuffler.release(task, round, after, WAIT).await? {
                     Fetched::Release(signed) => Found::Release(signed.body),
@@ -151,12 +159,28 @@ impl Source {
     }
 }
 
+/// The token and the trusted certificates.
+impl Reload for Source {
+    fn reload(&self) -> Result<Change<'_>, ServiceError> {
+        let Supplier::Network { config, shuffler } = &self.supplier else {
+            return Ok(Box::new(|| ()));
+        };
+        let fresh = Arc::new(network(config)?);
+        Ok(Box::new(|| *shuffler.write().unwrap_or_else(PoisonError::into_inner) = fresh))
+    }
+}
+
+/// Where a bandit collects, unless its token would go there in clear.
+pub fn shuffler_address(config: &BanditConfig) -> Result<Address, TransportError> {
+    Address::new(&config.shuffler_url, "bandit.shuffler_url", config.allow_plain_http)
+}
+
 fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {
     let token = read_token(config.token_file.as_deref().ok_or(ServiceError::NoToken)?)?;
     let failed = |path: &Path, error| ServiceError::File { path: path.to_owned(), error };
     let ca = config.shuffler_ca.as_deref();
     let ca = ca.map(|path| fs::read(path).map_err(|error| failed(path, error))).transpose()?;
-    let address = Address::new(&config.shuffler_url, "shuffler_url", true)?;
+    let address = shuffler_address(config)?;
     let trust = Trust::new(ca.as_deref());
     Ok(ShufflerApi::new(Route::Direct(address), Some(token.to_string()), &trust)?)
 }

@@ -18,7 +18,7 @@ const BY_COUNT: u64 = 5;
 
 pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
     let router = Router::new().route(paths::MODEL, get(model));
-    Guard::everyone(&bandit.tokens).protect(router).with_state(bandit.clone())
+    Guard::everyone(&bandit.access).protect(router).with_state(bandit.clone())
 }
 
 /// The newest model: the same bytes for everyone, so that any cache can give them out. It is

@@ -19,23 +19,23 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     Keys, Metrics, ServiceError,
+    access::Access,
     http::Signed,
     problem::{Kind, Problem},
     readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
     store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
-    tokens::Tokens,
 };
-pub use collector::CollectError;
 use collector::Collecting;
 pub(crate) use collector::Source;
+pub use collector::{CollectError, shuffler_address};
 
 /// A running bandit.
 pub struct BanditServer {
     tasks: HashMap<TaskId, Arc<TaskHandle>>,
     store: Arc<dyn BanditStore>,
     keys: Keys,
-    tokens: Arc<Tokens>,
+    access: Arc<Access>,
     metrics: Arc<Metrics>,
     collectors: Mutex<JoinSet<()>>,
     probe: Probe,
@@ -76,7 +76,7 @@ impl BanditServer {
         store: Arc<dyn BanditStore>,
         keys: Keys,
     ) -> Result<Arc<Self>, ServiceError> {
-        let &Service { config, tasks, tokens, metrics } = service;
+        let &Service { config, tasks, access, metrics } = service;
         let mut handles = HashMap::new();
         for task in tasks.iter().cloned() {
             let id = task.id();
@@ -102,7 +102,7 @@ impl BanditServer {
             tasks: handles,
             store,
             keys,
-            tokens: tokens.clone(),
+            access: access.clone(),
             metrics: metrics.clone(),
             collectors: Mutex::default(),
             probe: Probe::default(),
@@ -110,8 +110,7 @@ impl BanditServer {
     }
 
     /// Collects the releases of every task until it is finished or closed.
-    pub(crate) fn collect(self: &Arc<Self>, source: Source) {
-        let source = Arc::new(source);
+    pub(crate) fn collect(self: &Arc<Self>, source: &Arc<Source>) {
         let mut running = self.collectors.lock().unwrap_or_else(PoisonError::into_inner);
         for handle in self.tasks.values() {
             running.spawn(collector::run(self.clone(), source.clone(), handle.clone()));
@@ -218,10 +217,6 @@ impl Role for BanditServer {
             };
             self.probe.ask(probe).await
         })
-    }
-
-    fn reload(&self) -> Result<(), ServiceError> {
-        Ok(())
     }
 
     fn stop_waiting(&self) {

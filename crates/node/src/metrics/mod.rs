@@ -21,7 +21,7 @@ use process::Process;
 /// What becomes of a report, apart from problems.
 const OUTCOMES: [&str; 3] = ["counted", "surplus", "duplicate"];
 /// The problems that a report can have.
-const PROBLEMS: [Kind; 10] = [
+const PROBLEMS: [Kind; 11] = [
     Kind::InvalidReport,
     Kind::OtherId,
     Kind::UnknownKey,
@@ -31,6 +31,7 @@ const PROBLEMS: [Kind; 10] = [
     Kind::OtherLaw,
     Kind::Finished,
     Kind::RateLimited,
+    Kind::OverQuota,
     Kind::Unavailable,
 ];
 

@@ -13,16 +13,16 @@ use axum::{
 };
 use bhttp::{Message, Mode};
 use http_body_util::BodyExt;
-use incrowd_protocol::{MediaType, paths};
+use incrowd_protocol::{KeyState, MediaType, paths};
 use ohttp::{
-    KeyConfig, Server, SymmetricSuite,
+    KeyConfig, Server, ServerResponse, SymmetricSuite,
     hpke::{Aead, Kdf, Kem},
 };
 use tower::ServiceExt;
 
 use super::{Shuffler, rates::CarriedBy};
 use crate::{
-    ServiceError,
+    Keys, ServiceError,
     bounds::Bounds,
     http::{Content, ContentType, Guard, with_problems},
     problem::{Kind, Problem},
@@ -33,22 +33,47 @@ use crate::{
 const PASSED: [HeaderName; 3] =
     [header::AUTHORIZATION, header::CONTENT_TYPE, header::IF_NONE_MATCH];
 
+/// The keys that open requests.
 pub(super) struct Gateway {
-    server: Server,
+    /// By key id.
+    servers: Vec<(u8, Server)>,
     key_configurations: Vec<u8>,
 }
 
 impl Gateway {
-    pub fn new(seed: &[u8; 32]) -> Result<Self, ServiceError> {
+    /// Opens requests to every key that is not expired, and publishes those that are active, the
+    /// newest first: that is the one that devices use.
+    pub fn new(keys: &Keys) -> Result<Self, ServiceError> {
         let suite = SymmetricSuite::new(Kdf::HkdfSha256, Aead::ChaCha20Poly1305);
         let failed = |_| ServiceError::Gateway;
-        let config = KeyConfig::derive(1, Kem::X25519Sha256, vec![suite], seed).map_err(failed)?;
-        let key_configurations = KeyConfig::encode_list(&[&config]).map_err(failed)?;
-        Ok(Self { server: Server::new(config).map_err(failed)?, key_configurations })
+        let (mut servers, mut published) = (Vec::new(), Vec::new());
+        for (id, state, seed) in keys.gateway_seeds() {
+            let config = KeyConfig::derive(id, Kem::X25519Sha256, vec![suite], seed);
+            let config = config.map_err(failed)?;
+            if state == KeyState::Active {
+                published.insert(0, config.clone());
+            }
+            servers.push((id, Server::new(config).map_err(failed)?));
+        }
+        let published: Vec<_> = published.iter().collect();
+        let key_configurations = KeyConfig::encode_list(&published).map_err(failed)?;
+        Ok(Self { servers, key_configurations })
     }
 
     pub fn key_configurations(&self) -> &[u8] {
         &self.key_configurations
+    }
+
+    /// Opens an encapsulated request, whose first byte is the id of its key.
+    fn open(&self, body: &[u8]) -> Result<(Vec<u8>, ServerResponse), Problem> {
+        let (_, server) = self
+            .servers
+            .iter()
+            .find(|(id, _)| body.first() == Some(id))
+            .ok_or_else(|| Problem::new(Kind::Gateway, "the gateway does not have this key"))?;
+        let cannot =
+            |_| Problem::new(Kind::Gateway, "the request does not open with the gateway's key");
+        server.decapsulate(body).map_err(cannot)
     }
 }
 
@@ -61,18 +86,18 @@ struct Inner {
 
 pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
-    let tokens = &shuffler.tokens;
+    let access = &shuffler.access;
     let keys = Router::new().route(paths::GATEWAY_KEYS, get(ohttp_keys));
     let gateway = Router::new().route(paths::GATEWAY, post(gateway));
-    Guard::everyone(tokens)
+    Guard::everyone(access)
         .protect(keys)
-        .merge(Guard::only(Role::Relay, tokens).protect(gateway))
+        .merge(Guard::only(&[Role::Relay], access).protect(gateway))
         .with_state(state)
 }
 
 /// The gateway's key configurations. The signed notice of each task has them too.
 async fn ohttp_keys(State(inner): State<Inner>) -> Response {
-    let keys = inner.shuffler.gateway.as_ref().map(|gateway| gateway.key_configurations.clone());
+    let keys = inner.shuffler.gateway().map(|gateway| gateway.key_configurations.clone());
     ([(header::CONTENT_TYPE, MediaType::ObliviousKeys.as_str())], keys.unwrap_or_default())
         .into_response()
 }
@@ -91,11 +116,9 @@ async fn gateway(
             format!("the content type must be {}", MediaType::ObliviousRequest),
         ));
     }
-    let cannot =
-        |_| Problem::new(Kind::Gateway, "the request is not encapsulated to this gateway's key");
-    let gateway = inner.shuffler.gateway.as_ref();
+    let gateway = inner.shuffler.gateway();
     let gateway = gateway.ok_or_else(|| Problem::new(Kind::NotFound, "there is no gateway"))?;
-    let (request, answer) = gateway.server.decapsulate(&body).map_err(cannot)?;
+    let (request, answer) = gateway.open(&body)?;
     let response = match inner_request(&request) {
         Ok(mut request) => {
             // The limits of the listener and of the relay hold for what is inside too.

@@ -5,9 +5,10 @@ use std::{
 };
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
@@ -27,6 +28,8 @@ use super::{
     windows::milliseconds,
 };
 use crate::{
+    Bearer, Claim,
+    admission::identified,
     http::{Content, ContentType, Guard, LONGEST_WAIT, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
     store::Log,
@@ -34,20 +37,17 @@ use crate::{
 };
 
 pub(super) fn router(shuffler: &Arc<Shuffler>) -> Router {
-    let tokens = &shuffler.tokens;
+    let access = &shuffler.access;
     let public = Router::new().route(paths::NOTICE, get(config)).route(paths::ROUND, get(round));
     let uploads = Router::new()
         .route(paths::REPORTS, post(post_reports))
         .route(paths::REPORT, put(put_report));
     let releases = Router::new().route(paths::RELEASE, get(release));
-    let uploads = if shuffler.open_uploads {
-        Guard::preferably(Role::Device, tokens).protect(uploads)
-    } else {
-        Guard::only(Role::Device, tokens).protect(uploads)
-    };
-    let devices = Guard::everyone(tokens).protect(public).merge(uploads);
+    let admission = shuffler.admission.clone();
+    let uploads = uploads.route_layer(middleware::from_fn_with_state(admission, identified));
+    let devices = Guard::everyone(access).protect(public).merge(uploads);
     let devices = devices.with_state(shuffler.clone());
-    let releases = Guard::only(Role::Bandit, tokens).protect(releases);
+    let releases = Guard::only(&[Role::Bandit], access).protect(releases);
     let all = devices.clone().merge(releases.with_state(shuffler.clone()));
     if shuffler.gateway.is_none() {
         return all;
@@ -85,6 +85,7 @@ async fn round(
 async fn put_report(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf((task, id)): PathOf<(String, String)>,
+    Extension(bearer): Extension<Bearer>,
     sender: Sender,
     kind: ContentType,
     Content { body, mut memory }: Content,
@@ -101,6 +102,7 @@ async fn put_report(
             Err(Problem::new(Kind::OtherId, "the report in the body has another id than the path"))
         }
     });
+    let report = report.and_then(|report| shuffler.admitted(handle, bearer, report));
     let report = report.inspect_err(|problem| {
         shuffler.metrics.outcomes(&handle.task.id(), problem.kind.name()).inc();
     })?;
@@ -116,6 +118,7 @@ async fn put_report(
 async fn post_reports(
     State(shuffler): State<Arc<Shuffler>>,
     PathOf(task): PathOf<String>,
+    Extension(bearer): Extension<Bearer>,
     sender: Sender,
     kind: ContentType,
     Content { body, mut memory }: Content,
@@ -130,10 +133,11 @@ async fn post_reports(
         // Opening takes tens of microseconds for each report: not on a thread that others wait for.
         let parts: Vec<_> = parts.into_iter().map(|part| body.slice_ref(part)).collect();
         let (shuffler, handle) = (shuffler.clone(), handle.clone());
-        let work = move || shuffler.decode_all(&handle, true, parts.iter().map(AsRef::as_ref));
+        let work =
+            move || shuffler.decode_all(&handle, bearer, true, parts.iter().map(AsRef::as_ref));
         tokio::task::spawn_blocking(work).await.map_err(|_| unavailable())?
     } else {
-        shuffler.decode_all(handle, false, parts.into_iter())
+        shuffler.decode_all(handle, bearer, false, parts.into_iter())
     };
     let outcomes = shuffler.count(handle, reports).await?;
     for (index, outcome) in places.into_iter().zip(&outcomes) {
@@ -227,10 +231,28 @@ impl Shuffler {
         Ok(report)
     }
 
-    /// Decodes the reports of a bulk.
+    /// The report, if its bearer may still bring it.
+    fn admitted(
+        &self,
+        handle: &TaskHandle,
+        bearer: Bearer,
+        report: Report,
+    ) -> Result<Report, Problem> {
+        // When the task is over, that is the answer to every report.
+        let Some(open) = handle.open_rounds(self.store.now()) else { return Ok(report) };
+        let (task, round) = (handle.task.id(), report.round());
+        let claim = Claim { task, round, id: report.id(), open };
+        match self.admission.admit(bearer, &claim) {
+            Ok(()) => Ok(report),
+            Err(problem) => Err(self.come_again(handle, problem, round)),
+        }
+    }
+
+    /// Decodes the reports of a bulk that their bearer may bring.
     fn decode_all<'a>(
         &self,
         handle: &TaskHandle,
+        bearer: Bearer,
         sealed: bool,
         parts: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> Decoded {
@@ -240,7 +262,8 @@ impl Shuffler {
             refused: Vec::new(),
         };
         for (index, bytes) in parts.enumerate() {
-            match self.decode(handle, sealed, bytes) {
+            let report = self.decode(handle, sealed, bytes);
+            match report.and_then(|report| self.admitted(handle, bearer, report)) {
                 Ok(report) => {
                     decoded.places.push(index);
                     decoded.reports.push(report);
@@ -259,8 +282,19 @@ impl Shuffler {
     fn refused(&self, handle: &TaskHandle, refusal: &Refusal) -> Problem {
         let problem = Problem::from(refusal);
         let &Refusal::Early { round, .. } = refusal else { return problem };
+        self.come_again(handle, problem, round)
+    }
+
+    /// A problem with when to come again, where the clock tells it: when the report's round opens,
+    /// or when the next one does.
+    fn come_again(&self, handle: &TaskHandle, problem: Problem, round: u32) -> Problem {
         let Ok(Some(window)) = handle.mechanism().window(round) else { return problem };
-        let left = window.opens.saturating_sub(milliseconds(self.store.now()));
+        let time = match problem.kind {
+            Kind::Early => window.opens,
+            Kind::OverQuota => window.closes,
+            _ => return problem,
+        };
+        let left = time.saturating_sub(milliseconds(self.store.now()));
         problem.retry_after(whole_seconds(Duration::from_millis(left)).max(1))
     }
 

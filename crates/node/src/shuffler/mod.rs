@@ -12,6 +12,7 @@ mod windows;
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     thread::JoinHandle,
@@ -21,21 +22,22 @@ use std::{
 use axum::Router;
 use incrowd_envelope::{Document, SigningKey};
 use incrowd_privacy::Certificate;
-use incrowd_protocol::{Mechanism, OpenRound, RoundNotice, Task, TaskId, TaskNotice};
+use incrowd_protocol::{Closes, Mechanism, OpenRound, RoundNotice, Task, TaskId, TaskNotice};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::{
-    Files, Heads, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError, ShufflerConfig,
-    Witnessed,
+    Admission, Files, Heads, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError,
+    ShufflerConfig, Witnessed,
+    access::Access,
+    admission,
     bandit::BanditServer,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
     readiness::Probe,
-    role::{Later, NO_STORE, Role, Service},
+    role::{Change, Later, NO_STORE, Reload, Role, Service},
     round_keys::{self, GuardedStore, Loss},
     store::{CommitError, Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
-    tokens::Tokens,
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
@@ -51,12 +53,12 @@ pub struct Shuffler {
     writer: Mutex<Option<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
     key_file: PathBuf,
-    gateway: Option<Gateway>,
-    tokens: Arc<Tokens>,
+    gateway: Option<RwLock<Arc<Gateway>>>,
+    access: Arc<Access>,
     model_url: Option<String>,
     /// The path of models, behind the gateway.
     models: OnceLock<Router>,
-    open_uploads: bool,
+    admission: Arc<dyn Admission>,
     /// Milliseconds from the closing of a round until its release is shown.
     release_delay: u64,
     rates: Rates,
@@ -93,11 +95,8 @@ impl Shuffler {
         keys: Keys,
         key_file: PathBuf,
     ) -> Result<Arc<Self>, ServiceError> {
-        let &Service { config, tasks, tokens, metrics } = service;
-        let gateway = match keys.gateway_seed() {
-            Some(seed) if config.shuffler.gateway => Some(Gateway::new(seed)?),
-            _ => None,
-        };
+        let &Service { config, tasks, access, metrics } = service;
+        let gateway = config.shuffler.gateway.then(|| Gateway::new(&keys)).transpose()?;
         let store = guarded(config, store)?;
         let mut open = OpenTasks::new(
             store.clone(),
@@ -145,6 +144,11 @@ impl Shuffler {
             };
             handles.insert(handle.task.id(), Arc::new(handle));
         }
+        let ShufflerConfig { admission, reports_per_round, .. } = config.shuffler;
+        let admission = admission::new(admission, reports_per_round, access);
+        for handle in handles.values() {
+            tokio::spawn(forget(admission.clone(), handle.clone()));
+        }
         let release_delay = config.shuffler.release_delay_milliseconds;
         let (commits, writer) = GroupCommit::start(open, watched, metrics.clone(), release_delay);
         Ok(Arc::new(Self {
@@ -154,11 +158,11 @@ impl Shuffler {
             writer: Mutex::new(Some(writer)),
             keys: RwLock::new(Arc::new(keys)),
             key_file,
-            gateway,
-            tokens: tokens.clone(),
+            gateway: gateway.map(|gateway| RwLock::new(Arc::new(gateway))),
+            access: access.clone(),
             model_url,
             models: OnceLock::new(),
-            open_uploads: config.shuffler.open_uploads,
+            admission,
             release_delay,
             rates: Rates::new(&config.http),
             metrics: metrics.clone(),
@@ -185,20 +189,35 @@ impl Shuffler {
 
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open
     /// any more.
-    fn take_keys(&self, keys: Keys) -> Result<(), KeyError> {
-        let changed = keys.verification_key() != self.keys().verification_key();
-        if changed {
-            return Err(KeyError::Rotation(
-                "the signing key is another one: it is part of the task's id and cannot change",
-            ));
+    fn take_keys(&self, keys: Keys, gateway: Option<Gateway>) {
+        let (keys, gateway) = (Arc::new(keys), gateway.map(Arc::new));
+        // First what opens, then what is published.
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.clone();
+        if let (Some(place), Some(gateway)) = (&self.gateway, &gateway) {
+            *place.write().unwrap_or_else(PoisonError::into_inner) = gateway.clone();
         }
         for handle in self.tasks.values() {
-            let (gateway, url) = (self.gateway.as_ref(), self.model_url.as_ref());
+            let (gateway, url) = (gateway.as_deref(), self.model_url.as_ref());
             let fresh = notice(&handle.task, &handle.certificate, &keys, gateway, url);
             *handle.notice.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         }
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(())
+    }
+
+    /// The key file as it is now, if it can take the place of the one that is in use.
+    fn changed_keys(&self) -> Result<(Keys, Option<Gateway>), ServiceError> {
+        let keys = Keys::load(&self.key_file, KeyRole::Shuffler)?;
+        if keys.verification_key() != self.keys().verification_key() {
+            let rule =
+                "the signing key is another one: it is part of the task's id and cannot change";
+            return Err(KeyError::Rotation(rule).into());
+        }
+        let gateway = self.gateway.as_ref().map(|_| Gateway::new(&keys)).transpose()?;
+        Ok((keys, gateway))
+    }
+
+    fn gateway(&self) -> Option<Arc<Gateway>> {
+        let gateway = self.gateway.as_ref()?;
+        Some(gateway.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// The tasks and how far they are.
@@ -336,6 +355,13 @@ impl Shuffler {
     }
 }
 
+impl Reload for Shuffler {
+    fn reload(&self) -> Result<Change<'_>, ServiceError> {
+        let (keys, gateway) = self.changed_keys()?;
+        Ok(Box::new(|| self.take_keys(keys, gateway)))
+    }
+}
+
 impl Role for Shuffler {
     fn tags(&self) -> Vec<&'static str> {
         if self.gateway.is_some() { vec!["shuffler", "gateway"] } else { vec!["shuffler"] }
@@ -361,10 +387,6 @@ impl Role for Shuffler {
         })
     }
 
-    fn reload(&self) -> Result<(), ServiceError> {
-        Ok(self.take_keys(Keys::load(&self.key_file, KeyRole::Shuffler)?)?)
-    }
-
     fn stop_waiting(&self) {
         self.stopping.now();
     }
@@ -385,6 +407,25 @@ impl Role for Shuffler {
 impl TaskHandle {
     fn mechanism(&self) -> &Mechanism {
         self.task.mechanism()
+    }
+
+    /// The rounds whose reports can count, now or when the next one has begun; none when the task
+    /// is over.
+    fn open_rounds(&self, now: SystemTime) -> Option<RangeInclusive<u32>> {
+        let head = self.progress.borrow().round?;
+        let current = match open_round(self.mechanism(), Some(head), milliseconds(now)) {
+            Some(OpenRound::Open(round)) => round,
+            _ => head,
+        };
+        Some(self.oldest(head)..=current.saturating_add(1))
+    }
+
+    /// The oldest round whose reports count while this one is filled.
+    fn oldest(&self, head: u32) -> u32 {
+        match self.mechanism().closes() {
+            Closes::Count { grace } => head.saturating_sub(grace),
+            Closes::Time { .. } => head,
+        }
     }
 
     /// The signed notice of the current round, signed once for each; where batches close by time
@@ -411,6 +452,16 @@ impl TaskHandle {
         let signed = Signed::new(bytes, keys.signing(), Document::Round, &self.task.id());
         *cached = Some((notice, signed.clone()));
         signed
+    }
+}
+
+/// Lets admission forget the rounds of a task that are over, until the service ends.
+async fn forget(admission: Arc<dyn Admission>, handle: Arc<TaskHandle>) {
+    let mut progress = handle.progress.clone();
+    while progress.changed().await.is_ok() {
+        let head = progress.borrow_and_update().round;
+        let oldest = head.map_or(u32::MAX, |head| handle.oldest(head));
+        admission.forget_before(&handle.task.id(), oldest);
     }
 }
 

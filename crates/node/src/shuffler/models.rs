@@ -56,7 +56,7 @@ pub(super) fn router(service: &Service<'_>) -> Result<Router, ServiceError> {
     };
     let sources: Sources = Arc::new(service.tasks.iter().map(source).collect());
     let routes = Router::new().route(paths::MODEL, get(model));
-    Ok(Guard::everyone(service.tokens).protect(routes).with_state(sources))
+    Ok(Guard::everyone(service.access).protect(routes).with_state(sources))
 }
 
 type Sources = Arc<HashMap<TaskId, Source>>;

@@ -3,9 +3,10 @@
 
 use std::fs;
 
-use crate::common::{Place, mechanism, one_hot, plain};
+use crate::common::{Place, certificate, mechanism, one_hot, plain, private};
 use incrowd_node::{
-    KeyRole, Keys, LimitError, Limits, Node, Role, Roles, ServiceError, Tokens, Verdict,
+    AdmissionKind, KeyRole, Keys, LimitError, Limits, Node, Relay, Role, Roles, ServiceError,
+    Tokens, Verdict, write_token,
 };
 use incrowd_protocol::{Closes, FlipProbability, Law, Layout, MechanismConfig, MediaType, Stage};
 use reqwest::Method;
@@ -26,6 +27,8 @@ enum Door {
     /// Everyone without a token or with a valid one.
     Open,
     Only(Role),
+    /// Who watches, and the operator.
+    Shown,
     /// Of a device, or without one.
     OpenToDevices,
 }
@@ -33,21 +36,26 @@ enum Door {
 impl Door {
     fn expected(self, sender: Sender, inside: u16) -> u16 {
         match (self, sender) {
-            (_, Sender::Unknown | Sender::Malformed) | (Self::Only(_), Sender::Nobody) => 401,
+            (_, Sender::Unknown | Sender::Malformed)
+            | (Self::Only(_) | Self::Shown, Sender::Nobody) => 401,
             (Self::Only(role), Sender::Of(found)) if found != role => 403,
+            (Self::Shown, Sender::Of(found)) if ![Role::Monitor, Role::Admin].contains(&found) => {
+                403
+            }
             (Self::OpenToDevices, Sender::Of(found)) if found != Role::Device => 403,
             _ => inside,
         }
     }
 }
 
-const SENDERS: [Sender; 7] = [
+const SENDERS: [Sender; 8] = [
     Sender::Nobody,
     Sender::Unknown,
     Sender::Malformed,
     Sender::Of(Role::Device),
     Sender::Of(Role::Bandit),
     Sender::Of(Role::Relay),
+    Sender::Of(Role::Monitor),
     Sender::Of(Role::Admin),
 ];
 
@@ -80,8 +88,8 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
         ),
         (true, Method::GET, "/healthz".into(), "", Door::Open, 200),
         (true, Method::GET, "/readyz".into(), "", Door::Open, 200),
-        (true, Method::GET, "/metrics".into(), "", admin, 200),
-        (true, Method::GET, "/v1/tasks".into(), "", admin, 200),
+        (true, Method::GET, "/metrics".into(), "", Door::Shown, 200),
+        (true, Method::GET, "/v1/tasks".into(), "", Door::Shown, 200),
         (true, Method::POST, format!("/v1/tasks/{}/close", "0".repeat(64)), "", admin, 404),
     ]
 }
@@ -182,7 +190,7 @@ async fn r22_the_description_lists_every_endpoint_that_is_tested_here() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r22_open_uploads_take_devices_and_those_without_a_token_but_no_other_role() {
     let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
-    place.config.shuffler.open_uploads = true;
+    place.config.shuffler.admission = AdmissionKind::Open;
     let node = place.start(Roles::Shuffler);
     for mut endpoint in endpoints(&place.task.id().to_string()) {
         if !endpoint.2.contains("/reports") {
@@ -265,7 +273,7 @@ async fn r22_a_task_that_names_another_key_is_not_served() {
         Keys::create(path, role).unwrap();
         let mut config = place.config.clone();
         let token = place.folder.path().join("token");
-        fs::write(&token, place.token(Role::Bandit)).unwrap();
+        private(&token, place.token(Role::Bandit));
         config.bandit.token_file = Some(token);
         match Node::start(&config, roles).err() {
             Some(ServiceError::OtherKey { task, role }) => {
@@ -385,4 +393,52 @@ async fn a_failed_start_keeps_no_tokens_that_nobody_saw() {
     assert_eq!(node.new_tokens().len(), 2);
     assert!(tokens.exists());
     node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r35_secrets_that_others_can_read_are_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
+    let mode = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |config: &incrowd_node::NodeConfig, roles| {
+        Node::start(config, roles).err().unwrap().to_string()
+    };
+    let token = place.folder.path().join("bandit.token");
+    write_token(&token, place.token(Role::Bandit)).unwrap();
+    let taken = write_token(&token, "another").unwrap_err().to_string();
+    assert!(taken.contains("bandit.token") && taken.contains("exists"), "{taken}");
+    assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
+    place.config.bandit.token_file = Some(token.clone());
+    mode(&token, 0o644);
+    let said = refused(&place.config, Roles::Bandit);
+    assert!(said.contains("(mode 644): `chmod 640 ") && said.contains("bandit.token"), "{said}");
+    mode(&token, 0o640);
+    place.node(Roles::Bandit).stop().await;
+
+    place.config.tls = Some(certificate(place.folder.path(), "node"));
+    let key = place.config.tls.as_ref().unwrap().key.clone();
+    mode(&key, 0o604);
+    let said = refused(&place.config, Roles::Shuffler);
+    assert!(said.contains("(mode 604)") && said.contains("chmod 640"), "{said}");
+    mode(&key, 0o640);
+    place.node(Roles::Shuffler).stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r35_no_token_goes_to_another_machine_in_clear() {
+    let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
+    let token = place.folder.path().join("bandit.token");
+    write_token(&token, place.token(Role::Bandit)).unwrap();
+    place.config.bandit.token_file = Some(token);
+    place.config.bandit.shuffler_url = "http://192.0.2.1:8787".into();
+    let said = Node::start(&place.config, Roles::Bandit).err().unwrap().to_string();
+    for part in ["bandit.shuffler_url", "http://192.0.2.1:8787", "plain http", "allow_plain_http"] {
+        assert!(said.contains(part), "{said}");
+    }
+    place.config.bandit.allow_plain_http = true;
+    place.node(Roles::Bandit).stop().await;
+    let said = Relay::new("http://192.0.2.1", "token", None).err().unwrap().to_string();
+    assert!(said.contains("the gateway is http://192.0.2.1, plain http"), "{said}");
 }

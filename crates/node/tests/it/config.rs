@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use incrowd_node::{ConfigError, HttpLimits, Kind, Layers, LogFormat, NodeConfig};
+use incrowd_node::{AdmissionKind, ConfigError, HttpLimits, Kind, Layers, LogFormat, NodeConfig};
 use serde_json::{Value, json};
 
 /// Settings of a file with this text, of variables and of flags.
@@ -71,7 +71,8 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
         ("INCROWD_ADMIN_LISTEN", "127.0.0.1:2"),
         ("INCROWD_LIMITS__EPSILON_LOCAL", "2.5"),
         ("INCROWD_LIMITS__DELTA", "1e-7"),
-        ("INCROWD_SHUFFLER__OPEN_UPLOADS", "true"),
+        ("INCROWD_SHUFFLER__ADMISSION", "device-tokens"),
+        ("INCROWD_SHUFFLER__GATEWAY", "false"),
         ("INCROWD_SHUFFLER__MODEL_URL", "https://models.example"),
         ("INCROWD_TASKS", "[\"a.toml\", \"b.toml\"]"),
         // The path of the file is no setting, and other programs' variables are none of ours.
@@ -87,7 +88,8 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
     assert_eq!(config.limits.smallest_batch, 11, "a section is merged, not replaced");
     assert_eq!(config.data, Path::new("of-the-file"));
     assert_eq!((config.http.body_seconds, config.http.header_seconds), (9, 10));
-    assert!(config.shuffler.open_uploads);
+    assert!(!config.shuffler.gateway);
+    assert_eq!(config.shuffler.admission, AdmissionKind::DeviceTokens);
     assert_eq!(config.shuffler.model_url.as_deref(), Some("https://models.example"));
     assert_eq!(config.tasks, ["a.toml", "b.toml"].map(Into::<std::path::PathBuf>::into));
     assert_eq!(config.log, LogFormat::Json);
@@ -97,7 +99,7 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
     assert_eq!(of("http.body_seconds"), "flag");
     assert_eq!(of("admin_listen"), "INCROWD_ADMIN_LISTEN");
     assert_eq!(of("limits.epsilon_local"), "INCROWD_LIMITS__EPSILON_LOCAL");
-    assert_eq!(of("shuffler.open_uploads"), "INCROWD_SHUFFLER__OPEN_UPLOADS");
+    assert_eq!(of("shuffler.admission"), "INCROWD_SHUFFLER__ADMISSION");
     assert!(of("data").ends_with("node.toml"));
     assert!(of("limits.smallest_batch").ends_with("node.toml"));
     assert_eq!(of("http.header_seconds"), "default");

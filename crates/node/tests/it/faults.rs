@@ -9,7 +9,7 @@ use axum::{
     http::{Method, Request, header},
 };
 use incrowd_node::{
-    KeyRole, Keys, Metrics, Role, Shuffler, Tokens, app,
+    Access, KeyRole, Keys, Metrics, Role, Shuffler, Tokens, app,
     role::{self, Role as _},
     store::{MemoryShufflerStore, SqliteShufflerStore},
 };
@@ -32,12 +32,13 @@ impl Service {
     fn start(place: &Place, store: Arc<FaultyStore>) -> Self {
         let files = place.files();
         let keys = Keys::load(&files.shuffler_keys, KeyRole::Shuffler).unwrap();
-        let tokens = Arc::new(Tokens::load(&files.tokens).unwrap());
+        let tokens = Tokens::load(&files.tokens).unwrap();
+        let access = Access::new(files.tokens.clone(), tokens, None).unwrap();
         let metrics = Arc::new(Metrics::default());
         let service = role::Service {
             config: &place.config,
             tasks: std::slice::from_ref(&place.task),
-            tokens: &tokens,
+            access: &access,
             metrics: &metrics,
         };
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys.clone()).unwrap();

@@ -5,7 +5,6 @@ use std::{
     fs,
     io::Cursor,
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,7 +12,9 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Place, Running, eventually, hot, mechanism, one_hot, plain, problem, sums};
+use crate::common::{
+    Place, Running, certificate, eventually, hot, mechanism, one_hot, plain, problem, sums,
+};
 use axum::{
     Router,
     extract::{ConnectInfo, Request, State},
@@ -442,15 +443,6 @@ async fn r22_a_relay_with_a_wrong_token_carries_nothing() {
     node.stop().await;
 }
 
-/// A certificate for a name and its key.
-fn certificate(folder: &Path, name: &str) -> TlsConfig {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
-    let tls = TlsConfig { certificate: folder.join("tls.pem"), key: folder.join("tls.key") };
-    fs::write(&tls.certificate, made.cert.pem()).unwrap();
-    fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
-    tls
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_carries_everything_from_device_to_model() {
     let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
@@ -510,10 +502,8 @@ async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
         config.tls = Some(certificate(place.folder.path(), "127.0.0.1"));
         assert!(config.check().is_ok());
     }
-    place.config.tls = Some(TlsConfig {
-        certificate: place.config.tasks[0].clone(),
-        key: place.config.tasks[0].clone(),
-    });
+    let key = place.files().tokens;
+    place.config.tls = Some(TlsConfig { certificate: place.config.tasks[0].clone(), key });
     let refused = incrowd_node::Node::start(&place.config, Roles::Shuffler).err().unwrap();
     assert!(matches!(refused, ServiceError::Tls(_)), "{refused}");
 }

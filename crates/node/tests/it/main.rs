@@ -1,6 +1,7 @@
 //! The tests of this crate from outside, linked once.
 
 mod access;
+mod admission;
 mod attacks;
 mod bandit;
 mod closing;
@@ -13,6 +14,7 @@ mod gateway;
 mod history;
 mod privacy_of_operation;
 mod readiness;
+mod reload;
 mod robustness;
 mod round_keys;
 mod sealed;

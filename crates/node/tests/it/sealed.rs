@@ -1,5 +1,7 @@
 //! R17: sealed reports over HTTP, and the life of the keys they are sealed to.
 
+use std::time::Duration;
+
 use crate::common::{
     Place, hot, id, joined, mechanism, one_hot, outcomes, plain, problem, sealed, sums,
 };
@@ -142,14 +144,15 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     let mut keys = Keys::load(&path, KeyRole::Shuffler).unwrap();
     keys.add_pending().unwrap();
     assert_eq!(states().await, [(1, active)], "a file that was not read again changes nothing");
-    node.node.reload_keys().unwrap();
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, active), (2, pending)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 1);
     assert_eq!(to(1, &report()).await.status(), 204);
     assert_eq!(to(2, &report()).await.status(), 204, "a pending key opens");
 
-    keys.activate_pending().unwrap();
-    node.node.reload_keys().unwrap();
+    let activated = std::time::SystemTime::now();
+    keys.activate_pending(activated).unwrap();
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, active), (2, active)]);
     assert_eq!(node.notice().await.sealing_key().unwrap().id, 2);
     assert_eq!(to(2, &report()).await.status(), 204);
@@ -159,8 +162,15 @@ async fn r17_keys_rotate_without_losing_a_report_and_expired_ones_open_nothing()
     assert_eq!(node.filled().await, (Some(1), Some(4)));
 
     let before = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(keys.expire_old().unwrap(), [1]);
-    node.node.reload_keys().unwrap();
+    let after = |seconds| activated + Duration::from_secs(seconds);
+    for seconds in [0, 119] {
+        let early = keys.expire_old(after(seconds), false).unwrap_err().to_string();
+        let told = format!("keys 2 have been active for {seconds} s, must be for 120 s");
+        assert!(early.contains(&told), "{early}");
+    }
+    assert!(keys.expire_old(activated - Duration::from_secs(60), false).is_err(), "a clock back");
+    assert_eq!(keys.expire_old(after(121), false).unwrap(), [1]);
+    node.node.reload().unwrap();
     assert_eq!(states().await, [(1, expired), (2, active)]);
     let late = report();
     assert_eq!(problem(to(1, &late).await).await, (422, "unknown-key".into()));
@@ -185,7 +195,7 @@ async fn r17_another_signing_key_is_not_taken_into_use() {
     std::fs::remove_file(&path).unwrap();
     Keys::create(&path, KeyRole::Shuffler).unwrap();
     let before = node.notice().await;
-    assert!(node.node.reload_keys().is_err());
+    assert!(node.node.reload().is_err());
     assert_eq!(node.notice().await, before, "the signature is still the task's");
     assert_eq!(node.put_sealed(&one_hot(place.mechanism(), 1, 0)).await.status(), 204);
     node.stop().await;

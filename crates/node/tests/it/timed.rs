@@ -8,7 +8,7 @@ use std::{
 
 use incrowd_envelope::{Document, Signed};
 use incrowd_node::{
-    KeyRole, Keys, Metrics, Role, Roles, Shuffler, Tokens, app,
+    Access, KeyRole, Keys, Metrics, Role, Roles, Shuffler, Tokens, app,
     role::{Role as _, Service},
     store::{MemoryShufflerStore, ReleaseHash, ShufflerStore},
 };
@@ -73,10 +73,11 @@ impl Set {
     async fn on(place: &Place, clock: &FakeClock, store: Arc<dyn ShufflerStore>) -> Self {
         let files = place.files();
         let keys = Keys::load(&files.shuffler_keys, KeyRole::Shuffler).unwrap();
-        let tokens = Arc::new(Tokens::load(&files.tokens).unwrap());
+        let tokens = Tokens::load(&files.tokens).unwrap();
+        let access = Access::new(files.tokens.clone(), tokens, None).unwrap();
         let (tasks, metrics) = ([place.task.clone()], Arc::new(Metrics::default()));
         let service =
-            Service { config: &place.config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
+            Service { config: &place.config, tasks: &tasks, access: &access, metrics: &metrics };
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());

@@ -38,6 +38,11 @@ pub fn clean(command: &mut Command) {
 }
 
 /// What a command with these words says.
+/// Writes a file that only its owner can read.
+pub fn private(path: impl AsRef<std::path::Path>, text: &str) {
+    incrowd_files::replace(path.as_ref(), text.as_bytes()).unwrap();
+}
+
 pub fn output(arguments: &str) -> Output {
     incrowd().args(arguments.split_whitespace()).output().unwrap()
 }
@@ -266,11 +271,11 @@ impl Site {
         };
         let (shuffler, bandit) = (key("shuffler"), key("bandit"));
         for role in TOKENS {
-            let token = good(&format!("keys token --role {role} --data {}", path("shuffler")));
-            fs::write(path(&format!("{role}.token")), token).unwrap();
+            let (data, out) = (path("shuffler"), path(&format!("{role}.token")));
+            assert_eq!(good(&format!("keys token --role {role} --data {data} --out {out}")), "");
         }
-        let token = good(&format!("keys token --role admin --data {}", path("bandit")));
-        fs::write(path("bandit-admin.token"), token).unwrap();
+        let (data, out) = (path("bandit"), path("bandit-admin.token"));
+        good(&format!("keys token --role admin --data {data} --out {out}"));
         fs::write(path("plan.toml"), plan).unwrap();
         let file = good(&format!(
             "task new --plan {} --plain-reports --shuffler-key {shuffler} --bandit-key {bandit}",

@@ -4,12 +4,17 @@
 // Every test file uses a part of this.
 #![allow(dead_code)]
 
-use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use incrowd_envelope::{Document, Signed, SigningKey, seal};
 use incrowd_node::{
     Files, KeyRole, Keys, Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ServiceError,
-    StoreError, TaskStatus, Tokens,
+    StoreError, TaskStatus, TlsConfig, Tokens, write_token,
 };
 use incrowd_protocol::{
     BulkAnswer, Closes, FlipProbability, Law, Layout, Learner, LearnerConfig, Mechanism,
@@ -151,6 +156,20 @@ pub fn memory_folder() -> (TempDir, RoundKeysConfig) {
     }
 }
 
+/// A certificate for a name and its key, in the place of those that are there.
+pub fn certificate(folder: &Path, name: &str) -> TlsConfig {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    let tls = TlsConfig { certificate: folder.join("tls.pem"), key: folder.join("tls.key") };
+    fs::write(&tls.certificate, made.cert.pem()).unwrap();
+    private(&tls.key, &made.signing_key.serialize_pem());
+    tls
+}
+
+/// Writes a file that only its owner can read.
+pub fn private(path: &Path, text: &str) {
+    incrowd_files::replace(path, text.as_bytes()).unwrap();
+}
+
 /// The folder of an operator, with keys, a token for every role and a task.
 pub struct Place {
     pub folder: TempDir,
@@ -245,7 +264,7 @@ impl Place {
         fs::copy(&self.files().bandit_keys, &files.bandit_keys).unwrap();
         fs::copy(&self.files().tokens, &files.tokens).unwrap();
         let token = folder.path().join("token");
-        fs::write(&token, format!("{}\n", self.token(Role::Bandit))).unwrap();
+        write_token(&token, self.token(Role::Bandit)).unwrap();
         let mut config = settings(data);
         config.tasks.clone_from(&self.config.tasks);
         config.bandit.shuffler_url.clone_from(&shuffler.base);
