@@ -111,10 +111,13 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
         let node = Node::start(&config, roles)?;
-        for (role, token) in node.new_tokens() {
-            eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
+        // Data, for scripts: where new tokens are, where it listens and what it serves.
+        for (role, path) in node.new_tokens() {
+            let (role, path) = (role.name(), path.display());
+            out!(
+                "token of the {role} in {path}: hand it over (--token-file), then delete the file"
+            );
         }
-        // Data, for scripts: where it listens and what it serves.
         out!("listening on {}", node.address());
         out!("admin on {}", node.admin_address());
         for task in node.tasks() {

@@ -16,7 +16,7 @@ use incrowd_transport::{Address, Http, Method, Request, Trust};
 use crate::{
     ConfigError, HttpLimits, Metrics, ServiceError, TlsConfig,
     http::{Content, ContentType},
-    listener::Listener,
+    listener::BoundListener,
     problem::{Kind, Problem},
     role::{Later, Process, Role},
     signals::Signals,
@@ -60,8 +60,9 @@ impl Relay {
         let tls = tls.map(tls::server).transpose()?;
         let metrics = Metrics::default();
         let routes = self.clone().routes();
-        let listener = Listener::start("relay", address, routes, tls, limits, &metrics)?;
+        let listener = BoundListener::bind("relay", address, limits, &metrics)?;
         let address = listener.address;
+        let listener = listener.answer(routes, tls);
         let process = Process { roles: vec![self.clone()], listeners: vec![listener], watch: None };
         Ok(RunningRelay { process, address })
     }

@@ -185,7 +185,8 @@ fn bad_settings_are_exit_code_2_and_name_the_rule() {
     let data = folder.path().join("data").display().to_string();
     assert!(refused(&format!("serve --data {data}")).contains("there is no task to serve"));
     let said = refused(&format!("shuffler --data {data}-2"));
-    assert!(said.contains("shuffler.keys: No such file"), "{said}");
+    assert!(said.contains("incrowd keys new --role shuffler --data"), "{said}");
+    assert!(!Path::new(&data).exists());
 }
 
 #[test]
@@ -322,25 +323,35 @@ fn serve_makes_what_is_missing_and_ends_well() {
         Service::start(&mut command, &log).unwrap()
     };
     let service = start();
-    let id = service.said[2].strip_prefix("task ").unwrap().to_owned();
-    assert!(service.said.len() == 3 && is_hex(&id, 64), "{:?}", service.said);
-    let talk = fs::read_to_string(&log).unwrap();
-    let tokens: Vec<&str> = talk
-        .lines()
-        .filter_map(|line| line.split_once("shown this once: "))
-        .map(|(_, token)| token)
-        .collect();
-    assert!(tokens.len() == 2 && tokens[0].starts_with("incrowd-device-"), "{talk}");
-    fs::write(site.path("admin.token"), tokens[1]).unwrap();
+    let id = service.said[4].strip_prefix("task ").unwrap().to_owned();
+    assert!(service.said.len() == 5 && is_hex(&id, 64), "{:?}", service.said);
+    for (line, role) in service.said.iter().zip(["device", "admin"]) {
+        let path = site.path(&format!("both/{role}.token"));
+        let named = format!("token of the {role} in {}: hand it over", path.display());
+        assert!(line.starts_with(&named), "{line}");
+        assert_eq!(mode(&path), 0o600);
+        let token = fs::read_to_string(&path).unwrap();
+        assert!(token.starts_with(&format!("incrowd-{role}-")));
+        let talk = fs::read_to_string(&log).unwrap();
+        assert!(!talk.contains(token.trim()) && !talk.contains("incrowd-"), "{talk}");
+    }
+    // Handed over.
+    fs::rename(site.path("both/admin.token"), site.path("admin.token")).unwrap();
+    fs::rename(site.path("both/device.token"), site.path("device.token")).unwrap();
     for file in ["shuffler.keys", "bandit.keys", "tokens.toml", "shuffler.db", "bandit.db"] {
         assert_eq!(mode(&site.path("both").join(file)), 0o600, "{file}");
+    }
+    for folder in ["both", "both/tasks"] {
+        assert_eq!(mode(&site.path(folder)), 0o700, "{folder}");
+    }
+    for lock in ["both/shuffler.lock", "both/bandit.lock"] {
+        assert_eq!(mode(&site.path(lock)), 0o600, "another user could hold the lock: {lock}");
     }
     assert!(statuses(&site, &service, "admin").contains(&id));
     let status = service.terminate();
     assert_eq!(status.code(), Some(0));
     let again = start();
-    assert_eq!(again.said[2], format!("task {id}"), "the keys and so the task are the same");
-    assert_eq!(fs::read_to_string(&log).unwrap().matches("shown this once").count(), 2);
+    assert_eq!(again.said[2..], [format!("task {id}")], "the keys and so the task are the same");
     let mut second = incrowd();
     second
         .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])

@@ -14,8 +14,8 @@ use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
 use crate::{
-    BanditConfig, NodeConfig, ServiceError, node::read_token, problem::Problem, shuffler::Shuffler,
-    store::StoreError,
+    BanditConfig, NodeConfig, ServiceError, files::read_token, problem::Problem,
+    shuffler::Shuffler, store::StoreError,
 };
 
 /// How long the shuffler holds a request for a batch that is not full.
@@ -103,14 +103,15 @@ enum Supplier {
 }
 
 impl Source {
-    /// The shuffler of this process, if it has one, or else the configured one.
-    pub fn new(config: &NodeConfig, own: Option<&Arc<Shuffler>>) -> Result<Self, ServiceError> {
-        let supplier = match own {
-            Some(shuffler) => Supplier::Process(shuffler.clone()),
-            None => Supplier::Network(Box::new(network(&config.bandit)?)),
-        };
-        let longest_pause = Duration::from_secs(config.bandit.longest_pause_seconds);
-        Ok(Self { supplier, longest_pause })
+    /// The configured shuffler.
+    pub fn network(config: &NodeConfig) -> Result<Self, ServiceError> {
+        let supplier = Supplier::Network(Box::new(network(&config.bandit)?));
+        Ok(Self { supplier, longest_pause: longest_pause(config) })
+    }
+
+    /// The shuffler of this process.
+    pub fn process(config: &NodeConfig, shuffler: Arc<Shuffler>) -> Self {
+        Self { supplier: Supplier::Process(shuffler), longest_pause: longest_pause(config) }
     }
 
     /// What there is of a release. `after` is the one before it.
@@ -149,6 +150,10 @@ impl Source {
     fn pauses(&self) -> retry::Pauses {
         retry::Pauses::new(FIRST_PAUSE, self.longest_pause)
     }
+}
+
+fn longest_pause(config: &NodeConfig) -> Duration {
+    Duration::from_secs(config.bandit.longest_pause_seconds)
 }
 
 fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {

@@ -28,7 +28,6 @@ use tokio::sync::watch;
 use crate::{
     Files, Heads, KeyError, KeyRole, Keys, Metrics, NodeConfig, ServiceError, ShufflerConfig,
     Witnessed,
-    bandit::BanditServer,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
     readiness::Probe,
@@ -39,6 +38,7 @@ use crate::{
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
+pub(crate) use models::router as models_elsewhere;
 pub use open_tasks::{OpenTasks, Progress, Upload};
 use rates::Rates;
 use windows::{milliseconds, open_round};
@@ -167,20 +167,11 @@ impl Shuffler {
         }))
     }
 
-    /// Answers for models behind the gateway: with those of this process's bandit, or else with
-    /// those at `shuffler.model_url`.
-    pub(crate) fn answer_models(
-        &self,
-        service: &Service<'_>,
-        bandit: Option<&Arc<BanditServer>>,
-    ) -> Result<(), ServiceError> {
-        let routes = match bandit {
-            Some(bandit) => bandit.clone().routes(),
-            None => models::router(service)?,
-        };
+    /// Answers for models behind the gateway: with the routes of this process's bandit, or those of
+    /// [`models_elsewhere`].
+    pub(crate) fn answer_models(&self, routes: Router) {
         // Only set once, before anything is answered.
         let _ = self.models.set(routes);
-        Ok(())
     }
 
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open

@@ -17,6 +17,7 @@ mod robustness;
 mod round_keys;
 mod sealed;
 mod shelf;
+mod starting;
 mod store;
 mod timed;
 mod uploads;

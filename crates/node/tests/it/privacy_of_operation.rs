@@ -94,7 +94,9 @@ async fn child(folder: &Path, format: LogFormat) {
     fs::create_dir(&copy).unwrap();
     for entry in fs::read_dir(&place.config.data).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        if entry.path().is_file() {
+            fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        }
     }
     assert_eq!(node.token(Role::Admin), place.token(Role::Admin));
     node.close().await;
