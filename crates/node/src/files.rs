@@ -59,6 +59,15 @@ impl Files {
         self.data.join(format!("{}.token", role.name()))
     }
 
+    /// Every file with secrets, by name: who has them is this service. Not all of them need to be
+    /// there.
+    pub fn secrets(&self) -> Vec<(String, PathBuf)> {
+        let made = [&self.shuffler_keys, &self.bandit_keys, &self.tokens].map(Clone::clone);
+        let all = made.into_iter().chain(Role::ALL.map(|role| self.token(role)));
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        all.filter_map(|path| Some((name(&path)?, path))).collect()
+    }
+
     /// The complete file of a task that is or was served.
     pub fn kept_task(&self, task: &TaskId) -> PathBuf {
         self.tasks.join(format!("{task}.toml"))
