@@ -153,7 +153,10 @@ fn nothing_is_found(test: &str) {
         }
     }
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("task")).collect();
-    assert!(lines.iter().any(|line| line.contains("closed")), "this test would see the log: {log}");
+    for told in ["released", "absorbed, with a new model", "closed"] {
+        let line = lines.iter().find(|line| line.contains(told) && line.contains("round"));
+        assert!(line.is_some(), "a line says {told}, the task and the round: {log}");
+    }
     for line in log.lines() {
         assert!(!has_seconds(line), "an exact time: {line}");
     }
