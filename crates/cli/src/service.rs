@@ -96,12 +96,14 @@ struct BanditFlags {
 impl Arguments {
     /// The settings from all places.
     pub fn layers(&self) -> Result<Layers, Box<dyn Error>> {
-        // A variable that is not Unicode is none of ours.
-        let environment = env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        Ok(Layers::new(self.config.as_deref(), environment, &self.flags)?)
+        Ok(Layers::new(self.config.as_deref(), environment(), &self.flags)?)
     }
+}
+
+/// The variables of the environment. One that is not Unicode is none of ours.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.

@@ -5,7 +5,7 @@ use incrowd_protocol::TaskId;
 use incrowd_transport::TransportError;
 use thiserror::Error;
 
-use crate::{ConfigError, Files, KeyError, KeyRole, LimitError, StoreError};
+use crate::{ConfigError, Files, GatewayError, KeyError, KeyRole, LimitError, StoreError};
 
 /// Why a service does not start, or ends.
 #[derive(Debug, Error)]
@@ -120,6 +120,9 @@ pub enum ServiceError {
     /// Another service cannot be asked.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// The gateway of a relay.
+    #[error(transparent)]
+    RelayGateway(#[from] GatewayError),
     /// TLS.
     #[error("TLS: {0}")]
     Tls(String),

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Connections that the operator's listener takes.
-const OPERATORS: usize = 256;
+pub(crate) const OPERATORS: usize = 256;
 /// Files that are no connection of a device or operator: stores, keys, connections to others.
 const OTHER_FILES: usize = 64;
 
@@ -178,7 +178,7 @@ fn start_roles(
 
 /// Raises the limit of open files as far as this process may, and takes no more connections than
 /// leave room for stores and the operator.
-fn limit_connections(limits: HttpLimits) -> HttpLimits {
+pub(crate) fn limit_connections(limits: HttpLimits) -> HttpLimits {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
     let files = match setrlimit(Resource::Nofile, raised) {

@@ -72,14 +72,10 @@ impl Startup {
             Ok(task)
         };
         let tasks = config.tasks.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
+        // Each role checks this too, when its store is open already.
+        tasks.iter().try_for_each(|task| config.limits.admit(task).map(drop))?;
         let (tokens, new_tokens) = tokens(files, both)?;
         let new_hashes = both && !files.tokens.exists();
-        if !new_keys.is_empty() || new_hashes {
-            // Each role checks this too; but then something is written already.
-            for task in &tasks {
-                config.limits.admit(task)?;
-            }
-        }
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
         let source = match roles {
             Roles::Bandit => Some(Source::network(config)?),

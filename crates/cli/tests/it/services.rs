@@ -738,3 +738,48 @@ fn load_takes_the_real_way_and_measures_it() {
     assert_eq!(bandit.terminate().code(), Some(0));
     assert_eq!(shuffler.terminate().code(), Some(0));
 }
+
+#[test]
+fn a_relay_takes_a_file_variables_and_flags_and_says_where_it_is() {
+    use std::io::{BufRead, BufReader};
+    let site = Site::new(2, 2, 2);
+    let caller = Caller::new();
+    let shuffler = site.start(&mut site.shuffler(0));
+    let token = site.path("relay.token").display().to_string();
+    let file = site.path("relay.toml");
+    fs::write(&file, format!("gateway = \"http://127.0.0.1:9\"\ntoken_file = \"{token}\""))
+        .unwrap();
+    let relay = |more: &[&str]| {
+        let mut relay = incrowd();
+        relay.arg("relay").args(["--listen", "127.0.0.1:0"]).args(more);
+        relay.env("INCROWD_ADMIN_LISTEN", "127.0.0.1:0").env("INCROWD_HTTP__BODY_BYTES", "1e5");
+        relay
+    };
+    let said = |more: &[&str]| text(&relay(more).output().unwrap().stderr);
+    let config = file.display().to_string();
+    assert!(said(&[]).contains("gateway is missing (--gateway)"));
+    assert!(said(&["--gateway", "http://127.0.0.1:9"]).contains("token_file is missing"));
+    let with = |more: &[&str]| said(&[&["--config", &config], more].concat());
+    assert!(with(&["--tls-key", "x.pem"]).contains("certificate"));
+    assert!(with(&["--admin-listen", "0.0.0.0:0"]).contains("this listener asks for no token"));
+    let device = site.path("device.token").display().to_string();
+    let other = with(&["--gateway", &shuffler.url, "--token-file", &device]);
+    assert!(other.contains("refuses the token") && other.contains("--token-file"), "{other}");
+
+    let mut command = relay(&["--config", &config, "--gateway", &shuffler.url]);
+    let log = fs::File::create(site.path("relay.log")).unwrap();
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let listening = lines.next().unwrap();
+    let admin = lines.next().unwrap();
+    let at = |line: &str, begin: &str| format!("http://{}", line.strip_prefix(begin).unwrap());
+    let keys = format!("{}/ohttp-keys", at(&listening, "listening on "));
+    assert_eq!(caller.get(&keys, None).unwrap().status, 200);
+    let ready = format!("{}/readyz", at(&admin, "admin on "));
+    assert_eq!(caller.get(&ready, None).unwrap().status, 200);
+    for signal in ["HUP", "TERM"] {
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+    assert!(child.wait().unwrap().success());
+}

@@ -7,7 +7,6 @@ mod handlers;
 mod models;
 mod open_task;
 mod open_tasks;
-mod rates;
 mod windows;
 
 use std::{
@@ -30,6 +29,7 @@ use crate::{
     Witnessed,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
+    rates::Rates,
     readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
     round_keys::{self, GuardedStore, Loss},
@@ -40,7 +40,6 @@ use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
 pub(crate) use models::router as models_elsewhere;
 pub use open_tasks::{OpenTasks, Progress, Upload};
-use rates::Rates;
 use windows::{milliseconds, open_round};
 
 /// A running shuffler.

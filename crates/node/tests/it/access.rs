@@ -70,6 +70,7 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
         get(&at("/releases/1"), bandit, 202),
         (false, Method::PUT, report, MediaType::Report.as_str(), device, 422),
         (false, Method::POST, at("/reports"), MediaType::Reports.as_str(), device, 200),
+        get("/v1/gateway", relay, 204),
         (
             false,
             Method::POST,

@@ -13,6 +13,7 @@ mod gateway;
 mod history;
 mod privacy_of_operation;
 mod readiness;
+mod relay;
 mod robustness;
 mod round_keys;
 mod sealed;
