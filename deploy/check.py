@@ -90,6 +90,10 @@ def settings(incrowd):
     known = settings_of(incrowd)
     for role in ("serve", "shuffler", "bandit"):
         known |= settings_of(incrowd, "--config", deploy / f"systemd/{role}.toml")
+    # The relay's are read before its token, which is not here.
+    relay = [str(part) for part in (incrowd, "relay", "--config", deploy / "systemd/relay.toml")]
+    said = subprocess.run(relay, capture_output=True, text=True, env=environment).stderr
+    expect("/var/lib/incrowd-relay/relay.token" in said, f"relay.toml is not taken: {said}")
     documented = set(rows("## Settings"))
     # Some settings are tables, such as shuffler.round_keys.
     parent = lambda name: name.rpartition(".")[0] if name.rpartition(".")[0] in documented else name

@@ -864,11 +864,12 @@ FILES = {
 
 def main():
     import layouts  # which uses the helpers of this file
+    import secrets_file
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit(__doc__)
     folder, check, differ = pathlib.Path(__file__).parent / "v1", len(sys.argv) > 1, False
     folder.mkdir(exist_ok=True)
-    for name, (make, description) in {**FILES, **layouts.FILES}.items():
+    for name, (make, description) in {**FILES, **layouts.FILES, **secrets_file.FILES}.items():
         cases = make()
         assert len({case["name"] for case in cases}) == len(cases), name
         content = {"description": description, "cases": cases}

@@ -11,7 +11,7 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode, routing::any};
-use incrowd_node::{HttpLimits, Limits, Node, NodeConfig, Roles, Signals};
+use incrowd_node::{HttpLimits, Limits, Node, NodeConfig, Roles, Signals, read_token};
 use incrowd_protocol::{MediaType, Task, TaskId, TaskNotice, paths};
 use incrowd_transport::{Address, BanditApi, Http, Request, Route, ShufflerApi, Trust};
 
@@ -69,8 +69,8 @@ pub fn node(data: &Path, grace: &str, size: &str) {
         let node = Node::start(&config, Roles::Both).unwrap();
         println!("listening on {}", node.address());
         println!("task {}", node.tasks().next().unwrap());
-        for (role, token) in node.new_tokens() {
-            println!("token of {} {}", role.name(), token.as_str());
+        for (role, path) in node.new_tokens() {
+            println!("token of {} {}", role.name(), read_token(path).unwrap().as_str());
         }
         println!("admin on {}", node.admin_address());
         node.run(Signals::listen().unwrap()).await;

@@ -118,6 +118,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Output::Text => print(&measured),
     }
     let counted = measured.outcomes.get("accepted").copied().unwrap_or(0);
+    if measured.outcomes.keys().any(|name| name == "unauthorized" || name == "forbidden") {
+        eprintln!(
+            "hint: the service takes reports with a device token: `incrowd keys token --role device --data <its folder> --out device.token` makes one, --token-file device.token sends it"
+        );
+    }
     Ok(ExitCode::from(u8::from(counted == 0)))
 }
 

@@ -1,66 +1,103 @@
 //! `incrowd relay`: hides who sends from the shuffler.
 
-use std::{error::Error, fs, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, read_token};
-use incrowd_transport::Address;
+use incrowd_node::{LayersOf, LogFormat, Relay, RelayConfig, Signals, init_log};
+use serde::Serialize;
 
-use crate::runtime;
+use crate::{runtime, service::environment};
 
 /// An Oblivious HTTP relay: carries sealed requests to the shuffler's gateway, so that the shuffler
 /// sees this relay's address and no one else's.
 ///
-/// It is only worth something when another party than the shuffler's operator runs it.
+/// It is only worth something when another party than the shuffler's operator runs it. Flags win
+/// over variables (INCROWD_GATEWAY, INCROWD_HTTP__CONNECTIONS), which win over the file. SIGHUP
+/// reads the token again.
 ///
 /// Example: incrowd relay --gateway http://127.0.0.1:8787 --token-file relay.token --listen
 /// 127.0.0.1:8790
 #[derive(Args)]
 pub struct Arguments {
+    /// TOML file with settings.
+    #[arg(long, value_name = "TOML", env = "INCROWD_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Args, Serialize)]
+#[command(id = "relay-flags")]
+struct Flags {
     /// Base address of the shuffler.
     #[arg(long, value_name = "URL")]
-    gateway: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<String>,
     /// File with the token that the shuffler's operator made with `incrowd keys token --role
     /// relay`.
     #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
-    /// Where devices come; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8790")]
-    listen: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_file: Option<PathBuf>,
+    /// Where devices come; port 0 takes a free one [default: 127.0.0.1:8790].
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<SocketAddr>,
+    /// Where the operator comes, from this machine only: /healthz, /readyz, /metrics [default:
+    /// 127.0.0.1:8791].
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_listen: Option<SocketAddr>,
     /// PEM file with the certificates to trust for the gateway, instead of the system's.
     #[arg(long, value_name = "PEM")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     gateway_ca: Option<PathBuf>,
-    /// PEM file with this relay's certificate chain.
-    #[arg(long, value_name = "PEM", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-    /// PEM file with its private key.
-    #[arg(long, value_name = "PEM", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(skip_serializing_if = "Tls::is_none")]
+    tls: Tls,
     /// Speak plain HTTP to others than this machine, because something in front has TLS.
     #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     allow_plain_http: bool,
     /// Ask the gateway over plain HTTP on another machine, with the token in clear, because a
     /// private network protects it.
     #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     allow_plain_gateway: bool,
     /// How log lines are written: text or json.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log: LogFormat,
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogFormat>,
+}
+
+#[derive(Args, Serialize)]
+struct Tls {
+    /// PEM file with this relay's certificate chain.
+    #[arg(long = "tls-certificate", value_name = "PEM")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<PathBuf>,
+    /// PEM file with its private key.
+    #[arg(long = "tls-key", value_name = "PEM")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<PathBuf>,
+}
+
+impl Tls {
+    fn is_none(&self) -> bool {
+        self.certificate.is_none() && self.key.is_none()
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    init_log(arguments.log)?;
-    let token = read_token(&arguments.token_file)?;
-    let ca = arguments.gateway_ca.as_ref().map(fs::read).transpose()?;
-    let tls = arguments.tls_certificate.clone().zip(arguments.tls_key.clone());
-    let tls = tls.map(|(certificate, key)| TlsConfig { certificate, key });
+    let Arguments { config, flags } = arguments;
+    let layers = LayersOf::<RelayConfig>::new(config.as_deref(), environment(), flags)?;
+    let config = layers.config()?;
+    init_log(config.log)?;
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
-        let gateway = Address::new(&arguments.gateway, "gateway", arguments.allow_plain_gateway)?;
-        let relay = Relay::at(gateway, &token, ca.as_deref())?;
-        let running = relay.listen(arguments.listen, tls.as_ref(), arguments.allow_plain_http)?;
-        out!("listening on {}", running.address());
-        running.run(signals).await;
+        let relay = Relay::start(&config).await?;
+        out!("listening on {}", relay.address());
+        out!("admin on {}", relay.admin_address());
+        relay.run(signals).await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -5,7 +5,9 @@ use std::{error::Error, net::SocketAddr, path::Path, sync::Arc, thread, time::Du
 
 use incrowd_device::{Arm, Device};
 use incrowd_envelope::seal;
-use incrowd_node::{Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ShufflerConfig};
+use incrowd_node::{
+    Files, Limits, Node, NodeConfig, Role, Roles, RoundKeysConfig, ShufflerConfig, read_token,
+};
 use incrowd_protocol::{
     Blocks, EntityTag, Model, OpenRound, ProblemKind, SealingKey, Task, TaskConfig, Window,
     push_report,
@@ -72,12 +74,7 @@ impl Served {
         };
         let runtime = runtime()?;
         let node = runtime.block_on(async { Node::start(&config, Roles::Both) })?;
-        let token = |role: Role| {
-            let new = node.new_tokens().iter().find(|(of, _)| *of == role);
-            let (_, token) = new.expect("invariant: an empty data folder gets new tokens");
-            token.to_string()
-        };
-        let device_token = token(Role::Device);
+        let device_token = read_token(&Files::of(data).token(Role::Device))?.to_string();
         let id = node.tasks().next().ok_or("the node serves no task")?;
         let address = |of: SocketAddr| Address::new(&format!("http://{of}"), "node", false);
         let route = Route::Direct(address(node.address())?);

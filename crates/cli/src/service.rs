@@ -97,12 +97,14 @@ struct BanditFlags {
 impl Arguments {
     /// The settings from all places.
     pub fn layers(&self) -> Result<Layers, Box<dyn Error>> {
-        // A variable that is not Unicode is none of ours.
-        let environment = env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        Ok(Layers::new(self.config.as_deref(), environment, &self.flags)?)
+        Ok(Layers::new(self.config.as_deref(), environment(), &self.flags)?)
     }
+}
+
+/// The variables of the environment. One that is not Unicode is none of ours.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.
@@ -112,10 +114,13 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
         let node = Node::start(&config, roles)?;
-        for (role, token) in node.new_tokens() {
-            eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
+        // Data, for scripts: where new tokens are, where it listens and what it serves.
+        for (role, path) in node.new_tokens() {
+            let (role, path) = (role.name(), path.display());
+            out!(
+                "token of the {role} in {path}: hand it over (--token-file), then delete the file"
+            );
         }
-        // Data, for scripts: where it listens and what it serves.
         out!("listening on {}", node.address());
         out!("admin on {}", node.admin_address());
         for task in node.tasks() {

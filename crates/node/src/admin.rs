@@ -71,7 +71,18 @@ pub(crate) fn router(
         .merge(Guard::only(&[Role::Monitor, Role::Admin], access).protect(shown))
         .merge(Guard::only(&[Role::Admin], access).protect(done))
         .with_state(state)
-        .merge(openapi::router(&["admin"], access))
+        .merge(openapi::router(&["admin", "health"], access))
+}
+
+/// The operator's listener of a relay, for this machine only.
+pub(crate) fn of_relay(readiness: Arc<Readiness>, metrics: Arc<Metrics>) -> Router {
+    let state = Admin { shuffler: None, bandit: None, readiness, metrics };
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_text))
+        .with_state(state)
+        .merge(openapi::open_router(&["health"]))
 }
 
 /// The process answers.

@@ -40,6 +40,26 @@ pub enum ConfigError {
         /// Its value.
         address: SocketAddr,
     },
+    /// A setting without a default.
+    #[error("{key} is missing ({flag}): {what}")]
+    Missing {
+        /// Which setting.
+        key: &'static str,
+        /// The flag that gives it.
+        flag: &'static str,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A listener without tokens that others could reach.
+    #[error(
+        "{key} is {address}, must be an address of this machine only (127.0.0.1 or [::1]): this listener asks for no token"
+    )]
+    NotLoopback {
+        /// Which setting.
+        key: &'static str,
+        /// Its value.
+        address: SocketAddr,
+    },
     /// A number out of its range.
     #[error("{key} is {found}, must be {allowed}")]
     Range {
@@ -148,7 +168,7 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let seconds = "from 1 to 600";
         range("http.header_seconds", self.header_seconds, 1, 600, seconds)?;
         range("http.body_seconds", self.body_seconds, 1, 600, seconds)?;

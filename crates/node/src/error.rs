@@ -6,7 +6,7 @@ use incrowd_protocol::TaskId;
 use incrowd_transport::TransportError;
 use thiserror::Error;
 
-use crate::{ConfigError, KeyError, LimitError, StoreError};
+use crate::{ConfigError, Files, GatewayError, KeyError, KeyRole, LimitError, StoreError};
 
 /// Why a service does not start, or ends.
 #[derive(Debug, Error)]
@@ -41,6 +41,68 @@ pub enum ServiceError {
     /// No task to serve.
     #[error("there is no task to serve: give --task with a file that `incrowd task new` made")]
     NoTask,
+    /// Keys that only the operator makes.
+    #[error(
+        "{path} does not exist: make it with `incrowd keys new --role {role} --data {data}`, or bring it from where the service was"
+    )]
+    NoKeys {
+        /// Which file.
+        path: PathBuf,
+        /// Whose.
+        role: &'static str,
+        /// The data folder.
+        data: PathBuf,
+    },
+    /// Stores of a service whose keys are gone.
+    #[error(
+        "{path} does not exist, but the stores in {data} have tasks, which name its key: new keys would be another service. Put the file back (`incrowd task restore` with the passphrase of a backup that has the secrets does), or begin in another data folder"
+    )]
+    LostKeys {
+        /// Which file.
+        path: PathBuf,
+        /// The data folder.
+        data: PathBuf,
+    },
+    /// Stores of a service whose tokens are gone.
+    #[error(
+        "{path} does not exist, but the stores beside it have tasks: devices hold tokens that nobody would know. Put the file back, or make new tokens with `incrowd keys token --role device --data {data} --out device.token` (and --role admin), which devices must get"
+    )]
+    LostTokens {
+        /// Which file.
+        path: PathBuf,
+        /// The data folder.
+        data: PathBuf,
+    },
+    /// A file in the place of a token that is none.
+    #[error(
+        "{path} is not a token of the role {role}: `serve` would write one there, so move the file away"
+    )]
+    NotAToken {
+        /// Which file.
+        path: PathBuf,
+        /// Whose token it should be.
+        role: &'static str,
+    },
+    /// A task in the store that is not over and that nobody names.
+    #[error(
+        "task {task} is in the store of {data} and neither finished nor closed, but no task file names it: was it planned anew? Serve it too (--task {data}/tasks/{task}.toml is its file as it was served), or remove what there is of it with `incrowd task purge {task} --data {data}`"
+    )]
+    Leftover {
+        /// The task.
+        task: TaskId,
+        /// The data folder.
+        data: PathBuf,
+    },
+    /// A task that is to be removed and would be begun anew.
+    #[error(
+        "task {task} is named by {path}, so the next start would begin it anew: take the file out of the settings first"
+    )]
+    StillNamed {
+        /// The task.
+        task: TaskId,
+        /// The file.
+        path: PathBuf,
+    },
     /// A task that names another key for this role.
     #[error(
         "task {task} names another key for the {role} than this one's: it is another operator's task"
@@ -62,6 +124,9 @@ pub enum ServiceError {
     /// Another service cannot be asked.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// The gateway of a relay.
+    #[error(transparent)]
+    RelayGateway(#[from] GatewayError),
     /// TLS.
     #[error("TLS: {0}")]
     Tls(String),
@@ -81,4 +146,19 @@ pub enum ServiceError {
         "bandit.token_file is missing: it has the token that the shuffler's operator made with `incrowd keys token --role bandit`"
     )]
     NoToken,
+}
+
+impl ServiceError {
+    /// A key file is missing in a folder whose stores have tasks, or not.
+    pub(crate) fn no_keys(files: &Files, role: KeyRole, has_tasks: bool) -> Self {
+        let (path, data) = (files.keys(role).to_owned(), files.data.clone());
+        if has_tasks {
+            return Self::LostKeys { path, data };
+        }
+        let role = match role {
+            KeyRole::Shuffler => "shuffler",
+            KeyRole::Bandit => "bandit",
+        };
+        Self::NoKeys { path, role, data }
+    }
 }

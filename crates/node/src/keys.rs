@@ -128,15 +128,26 @@ impl Keys {
     /// New keys for a role, written to a file that must not exist yet. A shuffler gets a first
     /// sealing key, active at once.
     pub fn create(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
+        let keys = Self::generate(path, role)?;
+        keys.write()?;
+        Ok(keys)
+    }
+
+    /// The same, which are only in memory until they are written.
+    pub(crate) fn generate(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
         let signing = Secret(SigningKey::generate()?.to_bytes());
         let mut content = Content { role, signing, sealing: Vec::new() };
         if role == KeyRole::Shuffler {
             content.sealing.push(opening_secrets(1, KeyState::Active)?);
         }
-        let text = Zeroizing::new(text(&content, path)?);
-        incrowd_files::create(path, text.as_bytes())
-            .map_err(|error| KeyError::File { path: path.to_owned(), error })?;
         Self::from_content(path, content)
+    }
+
+    /// Writes keys to their file, which must not exist yet.
+    pub(crate) fn write(&self) -> Result<(), KeyError> {
+        let text = Zeroizing::new(text(&self.content, &self.path)?);
+        incrowd_files::create(&self.path, text.as_bytes())
+            .map_err(|error| KeyError::File { path: self.path.clone(), error })
     }
 
     /// Reads a key file.
@@ -153,11 +164,6 @@ impl Keys {
             return Err(format("a gateway's secret is missing"));
         }
         Self::from_content(path, content)
-    }
-
-    /// Reads a key file, or makes one if there is none.
-    pub fn load_or_create(path: &Path, role: KeyRole) -> Result<Self, KeyError> {
-        if path.exists() { Self::load(path, role) } else { Self::create(path, role) }
     }
 
     fn from_content(path: &Path, content: Content) -> Result<Self, KeyError> {

@@ -2,10 +2,11 @@
 
 use std::{
     fmt, fs, io,
+    marker::PhantomData,
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use toml::{Table, Value};
 
 use crate::{ConfigError, NodeConfig};
@@ -46,25 +47,42 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Settings with where each comes from.
-pub struct Layers {
-    layers: Vec<(Origin, Table)>,
-    merged: Table,
+/// What can come from all of these places.
+pub trait Settings: Default + Serialize + DeserializeOwned {
+    /// The settings that hold, or the first rule that is violated.
+    fn check(self) -> Result<Self, ConfigError>;
 }
 
-impl Layers {
+impl Settings for NodeConfig {
+    fn check(self) -> Result<Self, ConfigError> {
+        NodeConfig::check(self)
+    }
+}
+
+/// Settings of a service with where each comes from.
+pub type Layers = LayersOf<NodeConfig>;
+
+/// Settings with where each comes from.
+pub struct LayersOf<C> {
+    layers: Vec<(Origin, Table)>,
+    merged: Table,
+    settings: PhantomData<C>,
+}
+
+impl<C: Settings> LayersOf<C> {
     /// Defaults, then the file, then variables of the environment (`INCROWD_LISTEN`,
     /// `INCROWD_LIMITS__EPSILON_LOCAL`), then `flags`, which has what was given on the command
-    /// line in the shape of a [`NodeConfig`].
+    /// line in the shape of the settings.
     pub fn new(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &impl Serialize,
     ) -> Result<Self, ConfigError> {
-        let defaults = Table::try_from(NodeConfig::default())
-            .expect("invariant: the defaults can be written as TOML");
+        let defaults =
+            Table::try_from(C::default()).expect("invariant: the defaults can be written as TOML");
         let environment = variables(environment, &defaults);
-        let mut layers = Self { layers: Vec::new(), merged: Table::new() };
+        let (layers, merged, settings) = (Vec::new(), Table::new(), PhantomData);
+        let mut layers = Self { layers, merged, settings };
         layers.add(Origin::Default, defaults)?;
         if let Some(path) = file {
             layers.add(Origin::File(path.to_owned()), read(path)?)?;
@@ -84,12 +102,12 @@ impl Layers {
         Ok(())
     }
 
-    fn parse(&self) -> Result<NodeConfig, toml::de::Error> {
+    fn parse(&self) -> Result<C, toml::de::Error> {
         self.merged.clone().try_into()
     }
 
     /// The settings, checked.
-    pub fn config(&self) -> Result<NodeConfig, ConfigError> {
+    pub fn config(&self) -> Result<C, ConfigError> {
         self.parse().expect("invariant: every layer was parsed when it was added").check()
     }
 
@@ -132,7 +150,7 @@ fn read(path: &Path) -> Result<Table, ConfigError> {
 }
 
 /// The variables that are settings: sections are separated by two underscores, and a value is
-/// TOML, except where the default is a string and everything is taken as it is.
+/// TOML, except where the default is a string, and everything is taken as it is, or a number.
 fn variables(all: impl IntoIterator<Item = (String, String)>, defaults: &Table) -> Table {
     let mut table = Table::new();
     for (name, text) in all {
@@ -143,6 +161,8 @@ fn variables(all: impl IntoIterator<Item = (String, String)>, defaults: &Table) 
         let key = key.to_lowercase().replace("__", ".");
         let value = match find(defaults, &key) {
             Some(Value::String(_)) => Value::String(text),
+            Some(Value::Float(_)) => float(&text).unwrap_or(Value::String(text)),
+            Some(Value::Integer(_)) => integer(&text).unwrap_or(Value::String(text)),
             _ => toml_value(&text).unwrap_or(Value::String(text)),
         };
         let mut nested = value;
@@ -158,6 +178,24 @@ fn variables(all: impl IntoIterator<Item = (String, String)>, defaults: &Table) 
 
 fn toml_value(text: &str) -> Option<Value> {
     format!("value = {text}").parse::<Table>().ok()?.remove("value")
+}
+
+/// A number as people write one, also without the point that TOML wants.
+fn float(text: &str) -> Option<Value> {
+    text.trim().replace('_', "").parse().ok().map(Value::Float)
+}
+
+/// Below this every whole number is a float exactly.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// A whole number, also as `1e5` or `0x10`.
+fn integer(text: &str) -> Option<Value> {
+    if let Some(value @ Value::Integer(_)) = toml_value(text) {
+        return Some(value);
+    }
+    let Some(Value::Float(number)) = float(text) else { return None };
+    let whole = number.fract() == 0.0 && number.abs() <= EXACT;
+    whole.then_some(Value::Integer(number as i64))
 }
 
 /// Overwrites what `upper` has; tables are merged.

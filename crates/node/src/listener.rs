@@ -2,12 +2,7 @@
 
 mod connections;
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener as BoundListener},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::ConnectInfo, http::Request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -34,39 +29,44 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listener that answers.
 pub(crate) struct Listener {
-    pub address: SocketAddr,
-    pub bounds: Bounds,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
 
-impl Listener {
-    /// Begins to answer on an address; port 0 takes a free one. Metrics call it `name`.
-    pub fn start(
+/// A listener that has its address and does not answer yet: whoever comes waits.
+pub(crate) struct BoundListener {
+    pub address: SocketAddr,
+    pub bounds: Bounds,
+    name: &'static str,
+    socket: TcpListener,
+}
+
+impl BoundListener {
+    /// Takes an address; port 0 takes a free one. Metrics call it `name`.
+    pub fn bind(
         name: &'static str,
         address: SocketAddr,
-        router: Router,
-        tls: Option<Arc<Tls>>,
         limits: HttpLimits,
         metrics: &Metrics,
     ) -> Result<Self, ServiceError> {
         let failed = |error| ServiceError::Listen { address, error };
-        let socket = BoundListener::bind(address).map_err(failed)?;
+        let socket = std::net::TcpListener::bind(address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        let bound = socket.local_addr().map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
         let socket = TcpListener::from_std(socket).map_err(failed)?;
-        let bounds = Bounds::new(limits, metrics.listener(name));
-        let server = Server {
-            name,
-            router: with_middleware(router, bounds.clone()),
-            tls,
-            bounds: bounds.clone(),
-        };
-        let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(server.accept(socket, stopped));
-        Ok(Self { address: bound, bounds, stop, running })
+        Ok(Self { address, bounds: Bounds::new(limits, metrics.listener(name)), name, socket })
     }
 
+    /// Begins to answer.
+    pub fn answer(self, router: Router, tls: Option<Arc<Tls>>) -> Listener {
+        let Self { bounds, name, socket, .. } = self;
+        let server = Server { name, router: with_middleware(router, bounds.clone()), tls, bounds };
+        let (stop, stopped) = oneshot::channel();
+        Listener { stop, running: tokio::spawn(server.accept(socket, stopped)) }
+    }
+}
+
+impl Listener {
     /// Takes no new requests, lets the open ones end, and returns.
     pub async fn stop(self) {
         drop(self.stop);

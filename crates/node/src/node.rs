@@ -1,35 +1,29 @@
 //! A running node: one role or both, its listeners, and how it ends.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
+use incrowd_protocol::{Task, TaskId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use zeroize::Zeroizing;
 
 use crate::{
-    AdmissionKind, HttpLimits, KeyRole, Keys, Metrics, NodeConfig, ServiceError, StoreError,
+    AdmissionKind, Files, HttpLimits, Metrics, NodeConfig, ServiceError,
     access::Access,
     admin,
     bandit::{BanditServer, Source},
     heads,
-    listener::Listener,
+    listener::BoundListener,
     openapi,
     readiness::Readiness,
-    role::{self, Process, Reload, Service},
-    shuffler::Shuffler,
+    role::{self, Process, Reload, Role as _, Service},
+    shuffler::{Shuffler, models_elsewhere},
     signals::Signals,
+    startup::{Startup, check_leftover},
     store::{SqliteBanditStore, SqliteShufflerStore},
-    tls::Tls,
-    tokens::{Role, Tokens},
+    tokens::Role,
 };
 
 /// Connections that the operator's listener takes.
-const OPERATORS: usize = 256;
+pub(crate) const OPERATORS: usize = 256;
 /// Files that are no connection of a device or operator: stores, keys, connections to others.
 const OTHER_FILES: usize = 64;
 
@@ -45,66 +39,12 @@ pub enum Roles {
 }
 
 impl Roles {
-    fn shuffler(self) -> bool {
+    pub(crate) fn shuffler(self) -> bool {
         self != Self::Bandit
     }
 
-    fn bandit(self) -> bool {
+    pub(crate) fn bandit(self) -> bool {
         self != Self::Shuffler
-    }
-}
-
-/// Where a node keeps what it needs.
-pub struct Files {
-    /// The shuffler's keys.
-    pub shuffler_keys: PathBuf,
-    /// The bandit's keys.
-    pub bandit_keys: PathBuf,
-    /// Hashes of the tokens.
-    pub tokens: PathBuf,
-    /// What tokens of single devices are made with.
-    pub issuer: PathBuf,
-    /// The shuffler's store.
-    pub shuffler_store: PathBuf,
-    /// The bandit's store.
-    pub bandit_store: PathBuf,
-    /// The last release of every task, if `shuffler.heads` names no other file.
-    pub heads: PathBuf,
-}
-
-impl Files {
-    /// The files of a data folder.
-    pub fn of(data: &Path) -> Self {
-        Self {
-            shuffler_keys: data.join("shuffler.keys"),
-            bandit_keys: data.join("bandit.keys"),
-            tokens: data.join("tokens.toml"),
-            issuer: data.join("issuing.key"),
-            shuffler_store: data.join("shuffler.db"),
-            bandit_store: data.join("bandit.db"),
-            heads: data.join("heads.json"),
-        }
-    }
-
-    /// The keys of a role.
-    pub fn keys(&self, role: KeyRole) -> &Path {
-        match role {
-            KeyRole::Shuffler => &self.shuffler_keys,
-            KeyRole::Bandit => &self.bandit_keys,
-        }
-    }
-
-    /// The task of a file that the service of this data folder serves: one without keys is
-    /// completed with those in the folder, if both are there.
-    pub fn task(&self, path: &Path) -> Result<Task, ServiceError> {
-        let roles = [KeyRole::Shuffler, KeyRole::Bandit];
-        if !roles.iter().all(|role| self.keys(*role).exists()) {
-            return load_task(path, None);
-        }
-        let key =
-            |role| Ok::<_, ServiceError>(Keys::load(self.keys(role), role)?.verification_key());
-        let [shuffler, bandit] = roles.map(key);
-        load_task(path, Some(VerificationKeys { shuffler: shuffler?, bandit: bandit? }))
     }
 }
 
@@ -114,103 +54,64 @@ pub struct Node {
     address: SocketAddr,
     admin_address: SocketAddr,
     tasks: Vec<Task>,
-    new_tokens: NewTokens,
+    new_tokens: Vec<(Role, PathBuf)>,
 }
 
 impl Node {
     /// Starts everything, or says what is missing. Both roles together make their own keys and
-    /// tokens when there are none.
+    /// tokens in a folder that has no tasks yet.
+    ///
+    /// Everything that can be checked is checked before a file is written; then come keys and
+    /// tokens, so that a step that fails later loses none.
     pub fn start(config: &NodeConfig, roles: Roles) -> Result<Self, ServiceError> {
         let config = &config.clone().check()?;
-        let failed = |error| ServiceError::File { path: config.data.clone(), error };
-        incrowd_files::create_folder(&config.data).map_err(failed)?;
         let files = Files::of(&config.data);
-        let both = roles == Roles::Both;
-        let keys = |role| {
-            let path = files.keys(role);
-            if both { Keys::load_or_create(path, role) } else { Keys::load(path, role) }
-        };
-        let shuffler_keys = roles.shuffler().then(|| keys(KeyRole::Shuffler)).transpose()?;
-        let bandit_keys = roles.bandit().then(|| keys(KeyRole::Bandit)).transpose()?;
-        let own = match (&shuffler_keys, &bandit_keys) {
-            (Some(shuffler), Some(bandit)) => Some(VerificationKeys {
-                shuffler: shuffler.verification_key(),
-                bandit: bandit.verification_key(),
-            }),
-            _ => None,
-        };
-        let tasks: Vec<Task> =
-            config.tasks.iter().map(|path| load_task(path, own)).collect::<Result<_, _>>()?;
-        if tasks.is_empty() {
-            return Err(ServiceError::NoTask);
-        }
-        let (tokens, new_tokens) = tokens(&files, both)?;
+        let mut startup = Startup::check(config, roles, &files)?;
+        let tasks = std::mem::take(&mut startup.tasks);
         let issues = roles.shuffler() && config.shuffler.admission == AdmissionKind::DeviceTokens;
         let issuer = issues.then(|| files.issuer.clone());
-        let access = Access::new(files.tokens.clone(), tokens.clone(), issuer)?;
+        let access = Access::new(files.tokens.clone(), startup.tokens.clone(), issuer)?;
         let metrics = Arc::new(Metrics::default());
         let service = Service { config, tasks: &tasks, access: &access, metrics: &metrics };
-        let shuffler = shuffler_keys
-            .map(|keys| {
-                Ok::<_, StoreError>((SqliteShufflerStore::open(&files.shuffler_store)?, keys))
-            })
-            .transpose()?;
-        let bandit = bandit_keys
-            .map(|keys| Ok::<_, StoreError>((SqliteBanditStore::open(&files.bandit_store)?, keys)))
-            .transpose()?;
-        if let (Some((shuffler, _)), Some((bandit, _))) = (&shuffler, &bandit) {
-            // Before anything is counted.
-            heads::compare(shuffler, bandit, &tasks)?;
-        }
-        let shuffler = shuffler
-            .map(|(store, keys)| {
-                Shuffler::start(&service, Arc::new(store), keys, files.shuffler_keys.clone())
-            })
-            .transpose()?;
-        let learning = match bandit {
-            None => None,
-            Some((store, keys)) => {
-                let source = Source::new(config, shuffler.as_ref())?;
-                Some((BanditServer::start(&service, Arc::new(store), keys)?, Arc::new(source)))
-            }
-        };
-        let bandit = learning.as_ref().map(|(bandit, _)| bandit.clone());
+        let elsewhere = models_elsewhere(&service)?;
+        let http = limit_connections(config.http);
+        let operator = HttpLimits { connections: OPERATORS, ..http };
+        let listener = BoundListener::bind("devices", config.listen, http, &metrics)?;
+        let admin = BoundListener::bind("admin", config.admin_listen, operator, &metrics)?;
+        let addresses = (listener.address, admin.address);
+
+        startup.write(&files)?;
+        let (shuffler, bandit) = start_roles(&service, &files, &mut startup)?;
         if let Some(shuffler) = &shuffler {
-            shuffler.answer_models(&service, bandit.as_ref())?;
+            let routes = bandit.as_ref().map(|(bandit, _)| bandit.clone().routes());
+            shuffler.answer_models(routes.unwrap_or(elsewhere));
         }
+        let learner = bandit.as_ref().map(|(bandit, _)| bandit.clone());
         let mut roles: Vec<Arc<dyn role::Role>> = Vec::new();
         roles.extend(shuffler.clone().map(|shuffler| shuffler as Arc<dyn role::Role>));
-        roles.extend(bandit.clone().map(|bandit| bandit as Arc<dyn role::Role>));
-
-        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+        roles.extend(learner.clone().map(|bandit| bandit as Arc<dyn role::Role>));
         let tags: Vec<&str> = roles.iter().flat_map(|role| role.tags()).collect();
         let routes = roles.iter().map(|role| role.clone().routes());
         let router = routes.fold(openapi::router(&tags, &access), axum::Router::merge);
-        let http = limit_connections(config.http);
-        let (devices, operator) = (config.listen, config.admin_listen);
-        let listener = Listener::start("devices", devices, router, tls.clone(), http, &metrics)?;
         let bounds = listener.bounds.clone();
         bounds.metrics().memory_limit.set(http.memory_bytes as i64);
         let readiness = Readiness::new(roles.clone(), bounds, metrics.clone());
-        let admin =
-            admin::router(shuffler.clone(), bandit, readiness.clone(), &access, metrics.clone());
-        let http = HttpLimits { connections: OPERATORS, ..http };
-        let admin = Listener::start("admin", operator, admin, tls.clone(), http, &metrics)?;
-        let (address, admin_address) = (listener.address, admin.address);
-        let mut changing: Vec<Arc<dyn Reload>> = vec![access.clone()];
-        changing.extend(tls.map(|tls| tls as Arc<dyn Reload>));
-        changing.extend(shuffler.map(|shuffler| shuffler as Arc<dyn Reload>));
-        changing.extend(learning.iter().map(|(_, source)| source.clone() as Arc<dyn Reload>));
+        let asked =
+            admin::router(shuffler.clone(), learner, readiness.clone(), &access, metrics.clone());
+        let tls = startup.tls;
+        let mut read_again: Vec<Arc<dyn Reload>> = vec![access.clone()];
+        read_again.extend(tls.clone().map(|tls| tls as Arc<dyn Reload>));
+        read_again.extend(shuffler.map(|shuffler| shuffler as Arc<dyn Reload>));
+        read_again.extend(bandit.iter().map(|(_, source)| source.clone() as Arc<dyn Reload>));
         let watches = vec![tokio::spawn(readiness.watch()), tokio::spawn(access.follow())];
-        let listeners = vec![listener, admin];
-        let process = Process { roles, listeners, files: changing, watches };
-        if !new_tokens.is_empty() {
-            // Last: a start that fails must not keep the hashes of tokens that nobody saw.
-            tokens.save(&files.tokens)?;
-        }
-        if let Some((bandit, source)) = learning {
+        let listeners = vec![listener.answer(router, tls.clone()), admin.answer(asked, tls)];
+        let process = Process { roles, listeners, files: read_again, watches };
+        if let Some((bandit, source)) = bandit {
             bandit.collect(&source);
         }
+        let new_tokens = [Role::Device, Role::Admin].map(|role| (role, files.token(role)));
+        let new_tokens = new_tokens.into_iter().filter(|(_, path)| path.exists()).collect();
+        let (address, admin_address) = addresses;
         Ok(Self { process, address, admin_address, tasks, new_tokens })
     }
 
@@ -229,8 +130,9 @@ impl Node {
         self.tasks.iter().map(Task::id)
     }
 
-    /// Tokens that were made at this start; only now can they be shown.
-    pub fn new_tokens(&self) -> &[(Role, Zeroizing<String>)] {
+    /// Files with tokens that this start or an earlier one made, for the operator to hand over and
+    /// delete.
+    pub fn new_tokens(&self) -> &[(Role, PathBuf)] {
         &self.new_tokens
     }
 
@@ -239,8 +141,8 @@ impl Node {
         self.process.reload()
     }
 
-    /// Runs until SIGTERM or SIGINT; SIGHUP reads keys, tokens and
-    /// certificates again. Then ends gracefully.
+    /// Runs until SIGTERM or SIGINT; SIGHUP reads keys, tokens and certificates again. Then ends
+    /// gracefully.
     pub async fn run(self, signals: Signals) {
         self.process.run(signals).await;
     }
@@ -252,9 +154,41 @@ impl Node {
     }
 }
 
+/// What a bandit collects from, beside it.
+type Learning = (Arc<BanditServer>, Arc<Source>);
+
+/// Opens the stores, makes sure that they are this service's and starts the roles on them.
+fn start_roles(
+    service: &Service<'_>,
+    files: &Files,
+    startup: &mut Startup,
+) -> Result<(Option<Arc<Shuffler>>, Option<Learning>), ServiceError> {
+    let &Service { config, tasks, .. } = service;
+    let (shuffler_keys, bandit_keys) = (startup.shuffler_keys.take(), startup.bandit_keys.take());
+    let shuffler = shuffler_keys.as_ref().map(|_| SqliteShufflerStore::open(&files.shuffler_store));
+    let bandit = bandit_keys.as_ref().map(|_| SqliteBanditStore::open(&files.bandit_store));
+    let (shuffler, bandit) = (shuffler.transpose()?, bandit.transpose()?);
+    // Before anything is counted.
+    check_leftover(files, tasks, shuffler.as_ref(), bandit.as_ref())?;
+    if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
+        heads::compare(shuffler, bandit, tasks)?;
+    }
+    files.keep_tasks(tasks)?;
+    let start = |(store, keys)| {
+        Shuffler::start(service, Arc::new(store), keys, files.shuffler_keys.clone())
+    };
+    let shuffler = shuffler.zip(shuffler_keys).map(start).transpose()?;
+    let Some((store, keys)) = bandit.zip(bandit_keys) else { return Ok((shuffler, None)) };
+    let bandit = BanditServer::start(service, Arc::new(store), keys)?;
+    let own = shuffler.clone().map(|shuffler| Source::process(config, shuffler));
+    let source = startup.source.take().or(own);
+    let source = source.expect("invariant: a bandit alone has a configured shuffler");
+    Ok((shuffler, Some((bandit, Arc::new(source)))))
+}
+
 /// Raises the limit of open files as far as this process may, and takes no more connections than
 /// leave room for stores and the operator.
-fn limit_connections(limits: HttpLimits) -> HttpLimits {
+pub(crate) fn limit_connections(limits: HttpLimits) -> HttpLimits {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
     let files = match setrlimit(Resource::Nofile, raised) {
@@ -274,40 +208,4 @@ fn limit_connections(limits: HttpLimits) -> HttpLimits {
         tracing::info!(files, connections = limits.connections, "open files and connections");
     }
     HttpLimits { connections: limits.connections.min(most), ..limits }
-}
-
-/// Reads a task file. One without keys is completed with the node's own, when it has both.
-pub fn load_task(path: &Path, own: Option<VerificationKeys>) -> Result<Task, ServiceError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| ServiceError::File { path: path.to_owned(), error })?;
-    let wrong = |message: String| ServiceError::TaskFile { path: path.to_owned(), message };
-    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    match own {
-        Some(keys) if !table.contains_key("keys") => {
-            let config: TaskConfig =
-                toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-            Ok(Task::new(config, keys))
-        }
-        None if !table.contains_key("keys") => {
-            Err(wrong("it has no [keys]: complete it with `incrowd task new`".into()))
-        }
-        _ => toml::from_str(&text).map_err(|error| wrong(error.to_string())),
-    }
-}
-
-type NewTokens = Vec<(Role, Zeroizing<String>)>;
-
-fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceError> {
-    if files.tokens.exists() {
-        return Ok((Tokens::load(&files.tokens)?, Vec::new()));
-    }
-    let (mut tokens, mut new) = (Tokens::default(), Vec::new());
-    if create {
-        for role in [Role::Device, Role::Admin] {
-            new.push((role, tokens.add(role)?));
-        }
-    } else {
-        tracing::warn!("there are no tokens: make some with `incrowd keys token`");
-    }
-    Ok((tokens, new))
 }

@@ -13,10 +13,28 @@ const DESCRIPTION: &str = include_str!("openapi.json");
 
 /// Serves the operations that have one of these tags.
 pub(crate) fn router(tags: &[&str], access: &Arc<Access>) -> Router {
-    let text = described(tags).to_string();
+    Guard::everyone(access).protect(serving(&described(tags)))
+}
+
+/// The same for a listener that knows no tokens.
+pub(crate) fn open_router(tags: &[&str]) -> Router {
+    let mut api = described(tags);
+    let paths = api["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    for operation in paths.filter_map(Value::as_object_mut).flat_map(|path| path.values_mut()) {
+        let Some(operation) = operation.as_object_mut() else { continue };
+        operation.remove("security");
+        if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
+            responses.retain(|status, _| status != "401" && status != "403");
+        }
+    }
+    serving(&api)
+}
+
+fn serving(api: &Value) -> Router {
+    let text = api.to_string();
     let serve =
         async move || ([(header::CONTENT_TYPE, MediaType::Json.as_str())], text).into_response();
-    Guard::everyone(access).protect(Router::new().route("/openapi.json", get(serve)))
+    Router::new().route("/openapi.json", get(serve))
 }
 
 fn described(tags: &[&str]) -> Value {
@@ -38,7 +56,7 @@ mod tests {
 
     #[test]
     fn problems_are_described_under_their_own_status_and_title() {
-        let api = described(&["shuffler", "gateway", "bandit", "admin"]);
+        let api = described(&["shuffler", "gateway", "bandit", "admin", "health", "relay"]);
         let mut seen = 0;
         let responses = &api["components"]["responses"];
         for path in api["paths"].as_object().unwrap().values() {

@@ -78,7 +78,7 @@ impl Probe {
             return found.clone();
         }
         let found = timeout(Self::PATIENCE, look).await;
-        let found = found.unwrap_or_else(|_| Err("the store does not answer in time".into()));
+        let found = found.unwrap_or_else(|_| Err("no answer in time".into()));
         *last = Some((Instant::now(), found.clone()));
         found
     }

@@ -64,6 +64,9 @@ pub struct Tokens {
     entries: Vec<Entry>,
 }
 
+/// Tokens with their roles.
+pub(crate) type NewTokens = Vec<(Role, Zeroizing<String>)>;
+
 /// What a request's token is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -92,6 +95,15 @@ impl Tokens {
             Zeroizing::new(format!("incrowd-{}-{}", role.name(), hex::encode(secret.as_slice())));
         self.entries.push(Entry { role, sha256: Sha256::digest(token.as_bytes()).into() });
         Ok(token)
+    }
+
+    /// Knows a token that was made before; none if the text is no token of the role.
+    pub(crate) fn insert(&mut self, role: Role, token: &str) -> Option<()> {
+        let secret =
+            token.strip_prefix("incrowd-")?.strip_prefix(role.name())?.strip_prefix('-')?;
+        hex::decode(secret).ok().filter(|secret| secret.len() == 32)?;
+        self.entries.push(Entry { role, sha256: Sha256::digest(token.as_bytes()).into() });
+        Some(())
     }
 
     /// Writes the hashes.

@@ -1,20 +1,29 @@
-//! Copies of a data folder's stores, and putting them back.
+//! Copies of a data folder, and putting them back, on another machine too.
 
 use std::{
     error::Error,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
+use incrowd_files::create_folder;
 use incrowd_node::{
-    Files, Heads, StoreError,
+    Files, Heads, KeyRole, Passphrase, Secrets, StoreError,
     store::{SqliteShufflerStore, backup, verify},
 };
 use incrowd_protocol::TaskId;
 
-/// Copy the stores of a data folder, also while the services run: a consistent state of one
-/// moment. Keys and tokens are not copied.
+/// The secrets of a backup, under a passphrase.
+const SECRETS: &str = "secrets.incrowd";
+
+/// Copy a data folder, also while the services run: its stores in a consistent state of one
+/// moment, the tasks that were served, and with a passphrase the secrets: keys, hashes of tokens,
+/// tokens that were not handed over yet.
+///
+/// To move to another machine, stop the service first, and never start it again where it was.
+///
+/// Example: incrowd task backup --data incrowd-data --to backup --passphrase-file passphrase
 #[derive(Args)]
 pub struct BackupArguments {
     /// Data folder.
@@ -23,18 +32,28 @@ pub struct BackupArguments {
     /// New folder for the copies.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
+    /// File with the passphrase of the secrets, - for the standard input. Without it keys and
+    /// tokens are not in the backup.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
 }
 
-/// Put a backup in the place of missing stores. Restore shuffler and bandit from the same
-/// backup, or the bandit alone from nothing: it collects all releases again.
+/// Put a backup in the place of missing files. Restore shuffler and bandit from the same backup,
+/// or the bandit alone from nothing: it collects all releases again.
+///
+/// Example: incrowd task restore --data incrowd-data --from backup --passphrase-file passphrase
 #[derive(Args)]
 pub struct RestoreArguments {
-    /// Data folder, without stores.
+    /// Data folder, without what is restored.
     #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
     data: PathBuf,
     /// Folder with the copies.
     #[arg(long, value_name = "FOLDER")]
     from: PathBuf,
+    /// File with the passphrase of the secrets, - for the standard input. Without it only the
+    /// stores and tasks are restored.
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
     /// The file `shuffler.heads` of the service; `heads.json` in the data folder by default.
     #[arg(long, value_name = "FILE")]
     heads: Option<PathBuf>,
@@ -45,22 +64,49 @@ pub struct RestoreArguments {
 }
 
 pub fn back_up(arguments: &BackupArguments) -> Result<(), Box<dyn Error>> {
-    let BackupArguments { data, to } = arguments;
-    fs::create_dir_all(to)?;
-    copy(&Files::of(data), &Files::of(to))
+    let BackupArguments { data, to, passphrase_file } = arguments;
+    let (data, to) = (Files::of(data), Files::of(to));
+    let (stores, tasks) = (stores(&data, &to)?, tasks(&data, &to)?);
+    let sealed = to.data.join(SECRETS);
+    let mut secrets = None;
+    if let Some(path) = passphrase_file {
+        let (passphrase, found) = (Passphrase::read(path)?, Secrets::of(&data)?);
+        secrets = Some((found.seal(&passphrase)?, found));
+        absent(&sealed)?;
+    }
+    create_folder(&to.data).map_err(failed(&to.data))?;
+    copy(&stores, &tasks, &to)?;
+    match secrets {
+        Some((bytes, found)) => {
+            incrowd_files::create(&sealed, &bytes)
+                .map_err(|error| format!("{}: {error}", sealed.display()))?;
+            out!("{}", sealed.display());
+            let names: Vec<_> = found.names().collect();
+            eprintln!("the secrets under the passphrase: {}", names.join(", "));
+        }
+        None => eprintln!(
+            "WARNING: keys and tokens are NOT in this backup: without {}, {} and {} it cannot be served. --passphrase-file adds them",
+            data.shuffler_keys.display(),
+            data.bandit_keys.display(),
+            data.tokens.display()
+        ),
+    }
+    tell_open_round(&data);
+    Ok(())
 }
 
 pub fn restore(arguments: &RestoreArguments) -> Result<(), Box<dyn Error>> {
-    let RestoreArguments { data, from, heads, accept_rollback } = arguments;
-    fs::create_dir_all(data)?;
+    let RestoreArguments { data, from, passphrase_file, heads, accept_rollback } = arguments;
     let (from, to) = (Files::of(from), Files::of(data));
-    for (from, to) in stores(&from, &to) {
-        if to.exists() {
-            return Err(format!("{} exists: move it away first", to.display()).into());
-        }
-        if from.exists() {
-            verify(from)?;
-        }
+    // Everything that can be wrong, before the first file is written.
+    let (stores, tasks) = (stores(&from, &to)?, tasks(&from, &to)?);
+    stores.iter().try_for_each(|(from, _)| verify(from))?;
+    let sealed = from.data.join(SECRETS);
+    let mut secrets = None;
+    if let Some(path) = passphrase_file {
+        let opened = Secrets::open(&sealed, &Passphrase::read(path)?)?;
+        opened.places(&to, &sealed)?.iter().try_for_each(|path| absent(path))?;
+        secrets = Some(opened);
     }
     let heads = heads.as_ref().unwrap_or(&to.heads);
     let behind = behind(&from, heads)?;
@@ -70,8 +116,46 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Box<dyn Error>> {
         )
         .into());
     }
-    copy(&from, &to)?;
-    accept(heads, &behind)
+    create_folder(&to.data).map_err(failed(&to.data))?;
+    match secrets {
+        Some(secrets) => {
+            secrets.write(&to, &sealed)?;
+            secrets.names().for_each(|name| out!("{}", to.data.join(name).display()));
+        }
+        None if sealed.exists() => {
+            eprintln!("the secrets stay in {}: --passphrase-file opens them", sealed.display());
+        }
+        None => {}
+    }
+    copy(&stores, &tasks, &to)?;
+    accept(heads, &behind)?;
+    tell_missing_keys(&to);
+    tell_open_round(&to);
+    Ok(())
+}
+
+/// What a backup does not have by design.
+fn tell_open_round(files: &Files) {
+    if files.shuffler_store.exists() {
+        eprintln!(
+            "the key of the open round is in no backup: where shuffler.round_keys does not have it, that round begins anew, its acknowledged reports are discarded, and a task with grace needs shuffler.accept_lost_round_keys = true"
+        );
+    }
+}
+
+/// Says why stores without keys are not served.
+fn tell_missing_keys(files: &Files) {
+    for (role, store) in
+        [(KeyRole::Shuffler, &files.shuffler_store), (KeyRole::Bandit, &files.bandit_store)]
+    {
+        let keys = files.keys(role);
+        if store.exists() && !keys.exists() {
+            eprintln!(
+                "WARNING: {} is missing: its service refuses to start, because new keys would be another service. Put the file there",
+                keys.display()
+            );
+        }
+    }
 }
 
 /// The tasks of which a backup does not have the last release that is known, and why.
@@ -105,19 +189,67 @@ fn accept(heads: &Path, behind: &[(TaskId, StoreError)]) -> Result<(), Box<dyn E
     Ok(heads.save()?)
 }
 
-fn stores<'a>(from: &'a Files, to: &'a Files) -> [(&'a PathBuf, &'a PathBuf); 2] {
-    [(&from.shuffler_store, &to.shuffler_store), (&from.bandit_store, &to.bandit_store)]
+/// From where to where.
+type Copies = Vec<(PathBuf, PathBuf)>;
+
+/// The stores to copy. The bandit's first: a shuffler that is a little ahead is what a bandit
+/// expects.
+fn stores(from: &Files, to: &Files) -> Result<Copies, Box<dyn Error>> {
+    let pairs =
+        [(&from.bandit_store, &to.bandit_store), (&from.shuffler_store, &to.shuffler_store)];
+    let mut copies = Vec::new();
+    for (from, to) in pairs.into_iter().filter(|(from, _)| from.exists()) {
+        absent(to)?;
+        copies.push((from.clone(), to.clone()));
+    }
+    if copies.is_empty() {
+        return Err(format!("there is no store in the folder {}", from.data.display()).into());
+    }
+    Ok(copies)
 }
 
-/// The bandit first: a shuffler that is a little ahead is what a bandit expects.
-fn copy(from: &Files, to: &Files) -> Result<(), Box<dyn Error>> {
-    let mut found = false;
-    for (from, to) in stores(from, to).into_iter().rev() {
-        if from.exists() {
-            backup(from, to)?;
-            out!("{}", to.display());
-            found = true;
+/// The files of tasks to copy: those that are not there yet.
+fn tasks(from: &Files, to: &Files) -> Result<Copies, Box<dyn Error>> {
+    let mut copies = Vec::new();
+    if !from.tasks.exists() {
+        return Ok(copies);
+    }
+    for entry in fs::read_dir(&from.tasks)? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        let place = to.tasks.join(name);
+        if path.extension().is_none_or(|ending| ending != "toml") {
+            continue;
+        }
+        if !place.exists() {
+            copies.push((path, place));
+        } else if fs::read(&place)? != fs::read(&path)? {
+            return Err(format!("{} is another task: move it away first", place.display()).into());
         }
     }
-    if found { Ok(()) } else { Err("there is no store in the folder".into()) }
+    Ok(copies)
+}
+
+fn absent(path: &Path) -> Result<(), Box<dyn Error>> {
+    if !path.exists() {
+        return Ok(());
+    }
+    Err(format!("{} exists: move it away first", path.display()).into())
+}
+
+fn copy(stores: &Copies, tasks: &Copies, to: &Files) -> Result<(), Box<dyn Error>> {
+    for (from, to) in stores {
+        backup(from, to)?;
+        out!("{}", to.display());
+    }
+    create_folder(&to.tasks).map_err(failed(&to.tasks))?;
+    for (from, to) in tasks {
+        let bytes = fs::read(from).map_err(failed(from))?;
+        incrowd_files::create(to, &bytes).map_err(failed(to))?;
+        out!("{}", to.display());
+    }
+    Ok(())
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
 }

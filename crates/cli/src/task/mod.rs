@@ -3,6 +3,7 @@
 mod backup;
 mod export;
 mod file;
+mod purge;
 mod running;
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
@@ -40,6 +41,7 @@ enum Command {
     Uplift(uplift::Arguments),
     Backup(backup::BackupArguments),
     Restore(backup::RestoreArguments),
+    Purge(purge::PurgeArguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -52,6 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Uplift(arguments) => uplift::run(arguments)?,
         Command::Backup(arguments) => backup::back_up(arguments)?,
         Command::Restore(arguments) => backup::restore(arguments)?,
+        Command::Purge(arguments) => purge::purge(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

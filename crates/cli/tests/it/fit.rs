@@ -220,7 +220,7 @@ fn a_service_serves_the_prior_before_the_first_report() {
     serve.arg("--config").arg(site.path("settings.toml")).arg("--task").arg(&file);
     let service = Service::start(&mut serve, &site.path("serve.log")).unwrap();
     let task: TaskConfig = toml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    let id = service.said[2].strip_prefix("task ").unwrap().parse().unwrap();
+    let id = service.said[4].strip_prefix("task ").unwrap().parse().unwrap();
     let path = incrowd_protocol::paths::model(&id);
     let answer = Caller::new().get(&format!("{}{path}", service.url), None).unwrap();
     assert_eq!(answer.status, 200);

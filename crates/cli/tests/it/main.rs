@@ -6,6 +6,7 @@ mod crash;
 mod demo;
 mod features;
 mod fit;
+mod moving;
 mod plan;
 mod services;
 mod support;

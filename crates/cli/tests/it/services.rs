@@ -189,7 +189,8 @@ fn bad_settings_are_exit_code_2_and_name_the_rule() {
     let data = folder.path().join("data").display().to_string();
     assert!(refused(&format!("serve --data {data}")).contains("there is no task to serve"));
     let said = refused(&format!("shuffler --data {data}-2"));
-    assert!(said.contains("shuffler.keys: No such file"), "{said}");
+    assert!(said.contains("incrowd keys new --role shuffler --data"), "{said}");
+    assert!(!Path::new(&data).exists());
 }
 
 #[test]
@@ -326,25 +327,35 @@ fn serve_makes_what_is_missing_and_ends_well() {
         Service::start(&mut command, &log).unwrap()
     };
     let service = start();
-    let id = service.said[2].strip_prefix("task ").unwrap().to_owned();
-    assert!(service.said.len() == 3 && is_hex(&id, 64), "{:?}", service.said);
-    let talk = fs::read_to_string(&log).unwrap();
-    let tokens: Vec<&str> = talk
-        .lines()
-        .filter_map(|line| line.split_once("shown this once: "))
-        .map(|(_, token)| token)
-        .collect();
-    assert!(tokens.len() == 2 && tokens[0].starts_with("incrowd-device-"), "{talk}");
-    crate::support::private(site.path("admin.token"), tokens[1]);
+    let id = service.said[4].strip_prefix("task ").unwrap().to_owned();
+    assert!(service.said.len() == 5 && is_hex(&id, 64), "{:?}", service.said);
+    for (line, role) in service.said.iter().zip(["device", "admin"]) {
+        let path = site.path(&format!("both/{role}.token"));
+        let named = format!("token of the {role} in {}: hand it over", path.display());
+        assert!(line.starts_with(&named), "{line}");
+        assert_eq!(mode(&path), 0o600);
+        let token = fs::read_to_string(&path).unwrap();
+        assert!(token.starts_with(&format!("incrowd-{role}-")));
+        let talk = fs::read_to_string(&log).unwrap();
+        assert!(!talk.contains(token.trim()) && !talk.contains("incrowd-"), "{talk}");
+    }
+    // Handed over.
+    fs::rename(site.path("both/admin.token"), site.path("admin.token")).unwrap();
+    fs::rename(site.path("both/device.token"), site.path("device.token")).unwrap();
     for file in ["shuffler.keys", "bandit.keys", "tokens.toml", "shuffler.db", "bandit.db"] {
         assert_eq!(mode(&site.path("both").join(file)), 0o600, "{file}");
+    }
+    for folder in ["both", "both/tasks"] {
+        assert_eq!(mode(&site.path(folder)), 0o700, "{folder}");
+    }
+    for lock in ["both/shuffler.lock", "both/bandit.lock"] {
+        assert_eq!(mode(&site.path(lock)), 0o600, "another user could hold the lock: {lock}");
     }
     assert!(statuses(&site, &service, "admin").contains(&id));
     let status = service.terminate();
     assert_eq!(status.code(), Some(0));
     let again = start();
-    assert_eq!(again.said[2], format!("task {id}"), "the keys and so the task are the same");
-    assert_eq!(fs::read_to_string(&log).unwrap().matches("shown this once").count(), 2);
+    assert_eq!(again.said[2..], [format!("task {id}")], "the keys and so the task are the same");
     let mut second = incrowd();
     second
         .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
@@ -563,11 +574,12 @@ fn export_backup_restore_and_close() {
     let (kept, path) = (site.path("kept"), |name: &str| site.path(name).display().to_string());
     for role in ["shuffler", "bandit"] {
         let copied = good(&format!("task backup --data {} --to {}", path(role), kept.display()));
-        assert_eq!(copied, format!("{}\n", kept.join(format!("{role}.db")).display()));
+        let store = kept.join(format!("{role}.db")).display().to_string();
+        assert_eq!(copied.lines().next(), Some(store.as_str()));
         assert_eq!(mode(&kept.join(format!("{role}.db"))), 0o600);
     }
     let again = refused(&format!("task backup --data {} --to {}", path("bandit"), kept.display()));
-    assert!(again.contains("File exists"), "{again}");
+    assert!(again.contains("bandit.db exists: move it away first"), "{again}");
     fill(3, 3, &shuffler);
     model(&bandit.url, 2);
     shuffler.kill();
@@ -781,4 +793,49 @@ fn r30_r35_tokens_and_the_issuing_secret_are_made_in_private_files() {
     let plain = "task list --admin http://192.0.2.1:1 --token-file";
     let said = refused(&format!("{plain} {}", monitor.display()));
     assert!(said.contains("http://192.0.2.1:1, plain http to another machine"), "{said}");
+}
+
+#[test]
+fn a_relay_takes_a_file_variables_and_flags_and_says_where_it_is() {
+    use std::io::{BufRead, BufReader};
+    let site = Site::new(2, 2, 2);
+    let caller = Caller::new();
+    let shuffler = site.start(&mut site.shuffler(0));
+    let token = site.path("relay.token").display().to_string();
+    let file = site.path("relay.toml");
+    fs::write(&file, format!("gateway = \"http://127.0.0.1:9\"\ntoken_file = \"{token}\""))
+        .unwrap();
+    let relay = |more: &[&str]| {
+        let mut relay = incrowd();
+        relay.arg("relay").args(["--listen", "127.0.0.1:0"]).args(more);
+        relay.env("INCROWD_ADMIN_LISTEN", "127.0.0.1:0").env("INCROWD_HTTP__BODY_BYTES", "1e5");
+        relay
+    };
+    let said = |more: &[&str]| text(&relay(more).output().unwrap().stderr);
+    let config = file.display().to_string();
+    assert!(said(&[]).contains("gateway is missing (--gateway)"));
+    assert!(said(&["--gateway", "http://127.0.0.1:9"]).contains("token_file is missing"));
+    let with = |more: &[&str]| said(&[&["--config", &config], more].concat());
+    assert!(with(&["--tls-key", "x.pem"]).contains("certificate"));
+    assert!(with(&["--admin-listen", "0.0.0.0:0"]).contains("this listener asks for no token"));
+    let device = site.path("device.token").display().to_string();
+    let other = with(&["--gateway", &shuffler.url, "--token-file", &device]);
+    assert!(other.contains("refuses the token") && other.contains("--token-file"), "{other}");
+
+    let mut command = relay(&["--config", &config, "--gateway", &shuffler.url]);
+    let log = fs::File::create(site.path("relay.log")).unwrap();
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let listening = lines.next().unwrap();
+    let admin = lines.next().unwrap();
+    let at = |line: &str, begin: &str| format!("http://{}", line.strip_prefix(begin).unwrap());
+    let keys = format!("{}/ohttp-keys", at(&listening, "listening on "));
+    assert_eq!(caller.get(&keys, None).unwrap().status, 200);
+    let ready = format!("{}/readyz", at(&admin, "admin on "));
+    assert_eq!(caller.get(&ready, None).unwrap().status, 200);
+    for signal in ["HUP", "TERM"] {
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+    assert!(child.wait().unwrap().success());
 }

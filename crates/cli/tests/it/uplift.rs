@@ -97,16 +97,14 @@ fn the_uplift_of_two_planned_tasks_is_what_people_were_told() {
     assert!(main.starts_with("error: the task is no comparison: it must have one"), "{main}");
 
     let tasks = [&files[0], &files[1]].map(|file| id(file, &data));
-    let talk = fs::read_to_string(&log).unwrap();
-    let tokens: Vec<&str> =
-        talk.lines().filter_map(|line| Some(line.split_once("shown this once: ")?.1)).collect();
+    let token = fs::read_to_string(folder.path().join("data/device.token")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let groups = runtime.block_on(async {
         let mut people = JoinSet::new();
         for number in 0..COMPARED + OTHERS {
             let state = folder.path().join(number.to_string()).display().to_string();
             let share = if number < COMPARED { 0.5 } else { 0.0 };
-            people.spawn(person(service.url.clone(), tasks, tokens[0].to_owned(), state, share));
+            people.spawn(person(service.url.clone(), tasks, token.trim().to_owned(), state, share));
         }
         people.join_all().await
     });
@@ -155,7 +153,7 @@ Personalization earns {d} more per decision; with 95 % confidence between {lower
     assert!(refused(&format!("{command} --confidence 1")).contains("must be from 0.5 to 0.999999"));
 
     // Those who are not compared are in the other task, and nobody is in both.
-    crate::support::private(folder.path().join("admin.token"), tokens[1]);
+    fs::copy(folder.path().join("data/admin.token"), folder.path().join("admin.token")).unwrap();
     let token = folder.path().join("admin.token").display().to_string();
     let list = good(&format!("task list --admin {} --token-file {token}", service.admin));
     assert!(list.contains(&format!("{}  round 1 with {OTHERS} reports", tasks[0])), "{list}");

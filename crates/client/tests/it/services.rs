@@ -5,8 +5,8 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use incrowd_client::{Builder, Client, Limits};
 use incrowd_node::{
-    KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, Role, Roles, RoundKeysConfig,
-    ShufflerConfig, Tokens,
+    KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, RelayConfig, Role, Roles,
+    RoundKeysConfig, ShufflerConfig, Tokens,
 };
 use incrowd_protocol::TaskId;
 
@@ -68,7 +68,16 @@ async fn devices_report_through_the_real_services_and_rank_with_the_model_they_m
     let data = tempfile::tempdir().unwrap();
     let (node, token, relay_token) = node(data.path(), TASK);
     let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
-    let relay = Relay::new(&url, &relay_token, None).unwrap().listen(FREE, None, false).unwrap();
+    let token_file = data.path().join("relay.token");
+    std::fs::write(&token_file, &relay_token).unwrap();
+    let relay = RelayConfig {
+        gateway: url.clone(),
+        token_file: Some(token_file),
+        listen: FREE,
+        admin_listen: FREE,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::start(&relay).await.unwrap();
 
     let strict =
         builder(&url, task, &token).limits(Limits { epsilon_local: 1.0, epsilon_central: None });

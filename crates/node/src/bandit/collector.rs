@@ -107,17 +107,16 @@ enum Supplier {
 }
 
 impl Source {
-    /// The shuffler of this process, if it has one, or else the configured one.
-    pub fn new(config: &NodeConfig, own: Option<&Arc<Shuffler>>) -> Result<Self, ServiceError> {
-        let supplier = match own {
-            Some(shuffler) => Supplier::Process(shuffler.clone()),
-            None => {
-                let shuffler = RwLock::new(Arc::new(network(&config.bandit)?));
-                Supplier::Network { config: config.bandit.clone(), shuffler }
-            }
-        };
-        let longest_pause = Duration::from_secs(config.bandit.longest_pause_seconds);
-        Ok(Self { supplier, longest_pause })
+    /// The configured shuffler.
+    pub fn network(config: &NodeConfig) -> Result<Self, ServiceError> {
+        let shuffler = RwLock::new(Arc::new(network(&config.bandit)?));
+        let supplier = Supplier::Network { config: config.bandit.clone(), shuffler };
+        Ok(Self { supplier, longest_pause: longest_pause(config) })
+    }
+
+    /// The shuffler of this process.
+    pub fn process(config: &NodeConfig, shuffler: Arc<Shuffler>) -> Self {
+        Self { supplier: Supplier::Process(shuffler), longest_pause: longest_pause(config) }
     }
 
     /// What there is of a release. `after` is the one before it.
@@ -157,6 +156,10 @@ impl Source {
     fn pauses(&self) -> retry::Pauses {
         retry::Pauses::new(FIRST_PAUSE, self.longest_pause)
     }
+}
+
+fn longest_pause(config: &NodeConfig) -> Duration {
+    Duration::from_secs(config.bandit.longest_pause_seconds)
 }
 
 /// The token and the trusted certificates.

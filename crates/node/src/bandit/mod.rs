@@ -151,11 +151,17 @@ impl BanditServer {
         let step = Step { round, previous, release, statistics, model: model.as_ref() };
         self.store.absorb(&id, &step)?;
         *current = Learner { bandit: next, last: Some(ReleaseHash::of(release)) };
+        let made = model.is_some();
         if let Some(model) = model {
             handle.model.send_replace(Some(publish(model, &self.keys, &id)));
         }
         let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
         self.metrics.absorbed(&id, round, version);
+        if made {
+            tracing::info!(task = %id, round, model = version, "absorbed, with a new model");
+        } else {
+            tracing::info!(task = %id, round, "absorbed");
+        }
         Ok(())
     }
 }

@@ -47,6 +47,11 @@ struct OutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RelayLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EpsilonLabel {
     task: String,
     adversary: &'static str,
@@ -85,13 +90,14 @@ pub struct Metrics {
     missed_rounds: Family<TaskLabel, Counter>,
     late_releases: Family<TaskLabel, Counter>,
     lost_commits: Family<TaskLabel, Counter>,
+    relayed: Family<RelayLabel, Counter>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    fn unregistered() -> Self {
         let seconds = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
         let sizes = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0];
-        let mut metrics = Self {
+        Self {
             registry: Registry::default(),
             reports: Family::default(),
             round: Family::default(),
@@ -116,12 +122,43 @@ impl Default for Metrics {
             missed_rounds: Family::default(),
             late_releases: Family::default(),
             lost_commits: Family::default(),
-        };
-        metrics.registry.register_collector(Box::new(Process));
-        let r = metrics.registry.sub_registry_with_prefix("incrowd");
+            relayed: Family::default(),
+        }
+    }
+
+    /// What every process has.
+    fn register_process(&mut self) -> &mut Registry {
+        self.registry.register_collector(Box::new(Process));
+        let r = self.registry.sub_registry_with_prefix("incrowd");
         let build = Info::new(BuildLabel { version: env!("CARGO_PKG_VERSION") });
         r.register("build", "The program", build);
-        metrics.listeners.register(r);
+        self.listeners.register(r);
+        r.register("ready", "Whether the service is ready", self.ready.clone());
+        r
+    }
+
+    /// Those of a relay.
+    pub(crate) fn relay() -> Self {
+        let mut metrics = Self::unregistered();
+        let relayed = metrics.relayed.clone();
+        for outcome in ["carried", "gateway-failed", "rate-limited"] {
+            let _ = relayed.get_or_create(&RelayLabel { outcome });
+        }
+        let help = "Requests to a relay by what became of them";
+        metrics.register_process().register("relay_requests", help, relayed);
+        metrics
+    }
+
+    pub(crate) fn relayed(&self, outcome: &'static str) {
+        self.relayed.get_or_create(&RelayLabel { outcome }).inc();
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self::unregistered();
+        metrics.register_process();
+        let r = metrics.registry.sub_registry_with_prefix("incrowd");
         r.register("reports", "Reports by what became of them", metrics.reports.clone());
         r.register("round", "Round being filled, 0 when the task is over", metrics.round.clone());
         r.register(
@@ -151,7 +188,6 @@ impl Default for Metrics {
         let help = "When the round being filled closes, since 1970; absent where rounds close when they are full";
         let closes = metrics.round_closes.clone();
         r.register_with_unit("round_closes_timestamp", help, Unit::Seconds, closes);
-        r.register("ready", "Whether the service is ready", metrics.ready.clone());
         let help = "Requests that wait for a commit";
         r.register("commit_queue", help, metrics.commit_queue.clone());
         let commit = metrics.commit_seconds.clone();

@@ -91,6 +91,12 @@ impl RoundKeys for KeyFolder {
         Ok(())
     }
 
+    fn forget(&self, task: &TaskId) -> Result<(), RoundKeyError> {
+        self.destroy_before(task, u32::MAX)?;
+        let path = self.commits(task);
+        incrowd_files::erase(&path).map_err(failed(&path))
+    }
+
     /// Eight bytes in the place of the last eight: a kill does not tear them. What fails is not
     /// noticed later than without it.
     fn note_commit(&self, task: &TaskId, seq: Seq) {

@@ -64,6 +64,11 @@ pub trait RoundKeys: Send + Sync {
     /// Destroys the keys of all earlier rounds of a task.
     fn destroy_before(&self, task: &TaskId, round: u32) -> Result<(), RoundKeyError>;
 
+    /// Destroys all keys of a task, and what was noted of it.
+    fn forget(&self, task: &TaskId) -> Result<(), RoundKeyError> {
+        self.destroy_before(task, u32::MAX)
+    }
+
     /// Notes the last commit of a task, without waiting for the medium. A store that has fewer
     /// commits at the next start has lost some.
     fn note_commit(&self, _task: &TaskId, _seq: Seq) {}

@@ -20,12 +20,13 @@ use ohttp::{
 };
 use tower::ServiceExt;
 
-use super::{Shuffler, rates::CarriedBy};
+use super::Shuffler;
 use crate::{
     Keys, ServiceError,
     bounds::Bounds,
     http::{Content, ContentType, Guard, with_problems},
     problem::{Kind, Problem},
+    rates::CarriedBy,
     tokens::Role,
 };
 
@@ -88,7 +89,7 @@ pub(super) fn router(shuffler: &Arc<Shuffler>, routes: &Router) -> Router {
     let state = Inner { shuffler: shuffler.clone(), routes: with_problems(routes.clone()) };
     let access = &shuffler.access;
     let keys = Router::new().route(paths::GATEWAY_KEYS, get(ohttp_keys));
-    let gateway = Router::new().route(paths::GATEWAY, post(gateway));
+    let gateway = Router::new().route(paths::GATEWAY, post(gateway).get(token_of_a_relay));
     Guard::everyone(access)
         .protect(keys)
         .merge(Guard::only(&[Role::Relay], access).protect(gateway))
@@ -100,6 +101,11 @@ async fn ohttp_keys(State(inner): State<Inner>) -> Response {
     let keys = inner.shuffler.gateway().map(|gateway| gateway.key_configurations.clone());
     ([(header::CONTENT_TYPE, MediaType::ObliviousKeys.as_str())], keys.unwrap_or_default())
         .into_response()
+}
+
+/// Whoever gets here has a relay's token. A relay asks at its start and for its readiness.
+async fn token_of_a_relay() -> StatusCode {
+    StatusCode::NO_CONTENT
 }
 
 /// Opens an encapsulated request, answers it, and encapsulates the answer.

@@ -22,9 +22,7 @@ use serde::Deserialize;
 use super::{
     Shuffler, TaskHandle, Upload,
     content::{report_id, reports},
-    gateway,
-    rates::Sender,
-    unavailable,
+    gateway, unavailable,
     windows::milliseconds,
 };
 use crate::{
@@ -32,6 +30,7 @@ use crate::{
     admission::identified,
     http::{Content, ContentType, Guard, LONGEST_WAIT, PathOf, QueryOf, Signed, task_id, wait},
     problem::{Kind, Problem},
+    rates::Sender,
     store::Log,
     tokens::Role,
 };

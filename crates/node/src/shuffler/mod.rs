@@ -7,7 +7,6 @@ mod handlers;
 mod models;
 mod open_task;
 mod open_tasks;
-mod rates;
 mod windows;
 
 use std::{
@@ -31,9 +30,9 @@ use crate::{
     ShufflerConfig, Witnessed,
     access::Access,
     admission,
-    bandit::BanditServer,
     http::{Signed, Stopping},
     problem::{Kind, Problem},
+    rates::Rates,
     readiness::Probe,
     role::{Change, Later, NO_STORE, Reload, Role, Service},
     round_keys::{self, GuardedStore, Loss},
@@ -41,8 +40,8 @@ use crate::{
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
+pub(crate) use models::router as models_elsewhere;
 pub use open_tasks::{OpenTasks, Progress, Upload};
-use rates::Rates;
 use windows::{milliseconds, open_round};
 
 /// A running shuffler.
@@ -171,20 +170,11 @@ impl Shuffler {
         }))
     }
 
-    /// Answers for models behind the gateway: with those of this process's bandit, or else with
-    /// those at `shuffler.model_url`.
-    pub(crate) fn answer_models(
-        &self,
-        service: &Service<'_>,
-        bandit: Option<&Arc<BanditServer>>,
-    ) -> Result<(), ServiceError> {
-        let routes = match bandit {
-            Some(bandit) => bandit.clone().routes(),
-            None => models::router(service)?,
-        };
+    /// Answers for models behind the gateway: with the routes of this process's bandit, or those of
+    /// [`models_elsewhere`].
+    pub(crate) fn answer_models(&self, routes: Router) {
         // Only set once, before anything is answered.
         let _ = self.models.set(routes);
-        Ok(())
     }
 
     /// Takes a changed key file into use: new sealing keys are published, expired ones do not open

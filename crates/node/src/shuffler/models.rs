@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// # Privacy
 /// The bandit sees the shuffler's address only, and one request for all devices. The address it is
 /// asked at is the operator's, never a request's.
-pub(super) fn router(service: &Service<'_>) -> Result<Router, ServiceError> {
+pub(crate) fn router(service: &Service<'_>) -> Result<Router, ServiceError> {
     let Some(url) = &service.config.shuffler.model_url else { return Ok(Router::new()) };
     let failed = |path: &std::path::Path, error| ServiceError::File { path: path.into(), error };
     let ca = service.config.shuffler.model_ca.as_deref();

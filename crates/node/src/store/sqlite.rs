@@ -1,21 +1,22 @@
 //! What both SQLite stores share: opening, migrations, checksums, backups.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, Permissions, TryLockError},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, backup::Backup};
+use incrowd_protocol::TaskId;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, backup::Backup};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
 
 /// How long to wait for a lock of the file. Only an operator's own tools hold one for longer, and
 /// whoever uploads is better answered 503.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whose file it is, and how its tables came to be.
 pub(super) struct Schema {
@@ -143,8 +144,10 @@ fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), StoreErro
 fn lock(path: &Path) -> Result<File, StoreError> {
     let path = path.with_extension("lock");
     let failed = |error| StoreError::File { path: path.clone(), error };
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    // Whoever can open the file can lock it, so that the service does not start.
+    let options = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).clone();
+    let file = options.open(&path).map_err(failed)?;
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path)),
@@ -157,6 +160,42 @@ fn read_only(path: &Path) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(PATIENCE)?;
     Ok(connection)
+}
+
+/// Moves what is current into the file and cuts the write-ahead log to nothing. False if a reader
+/// is in the way.
+pub(super) fn truncate_wal(connection: &Connection) -> Result<bool, StoreError> {
+    // Commits do not wait for a reader, a backup for example.
+    connection.busy_timeout(Duration::ZERO)?;
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    connection.busy_timeout(PATIENCE)?;
+    Ok(busy? == 0)
+}
+
+/// The tasks of a file, in order.
+pub(super) fn task_ids(connection: &Connection) -> Result<Vec<TaskId>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT id FROM task ORDER BY id")?;
+    let ids = statement.query_map([], |row| row.get::<_, [u8; 32]>(0))?;
+    let damaged = |_| StoreError::Damaged("an unreadable task id".into());
+    ids.map(|id| hex::encode(id?).parse().map_err(damaged)).collect()
+}
+
+/// Removes a task's row and its rows of these tables. Whether there was one.
+pub(super) fn purge(
+    database: &mut Database,
+    task: &TaskId,
+    tables: &[&str],
+) -> Result<bool, StoreError> {
+    let transaction = database.writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for table in tables {
+        let sql =
+            format!("DELETE FROM {table} WHERE task = (SELECT number FROM task WHERE id = ?1)");
+        transaction.execute(&sql, [task.bytes()])?;
+    }
+    let removed = transaction.execute("DELETE FROM task WHERE id = ?1", [task.bytes()])?;
+    transaction.commit()?;
+    Ok(removed > 0)
 }
 
 /// Copies a store, also while a service uses it, to a new file: a consistent state of one moment.

@@ -1,7 +1,7 @@
 use std::{
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use incrowd_protocol::TaskId;
@@ -13,7 +13,10 @@ use rusqlite::{
 use super::{
     Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease,
     StoreError, TaskState, Turn,
-    sqlite::{Database, PATIENCE, Schema, checked, checked_at, with_checksum, with_checksum_at},
+    sqlite::{
+        Database, Schema, checked, checked_at, purge, task_ids, truncate_wal, with_checksum,
+        with_checksum_at,
+    },
 };
 
 pub(super) const SCHEMA: Schema = Schema {
@@ -71,6 +74,23 @@ impl SqliteShufflerStore {
         let reader = database.reader()?;
         let writer = Writer { database, dirty: false, remnants: false };
         Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader), clock: None })
+    }
+
+    /// The tasks in the file and where each stands.
+    pub fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
+        let reader = self.reader();
+        let tasks = task_ids(&reader)?;
+        tasks.into_iter().map(|task| Ok((task, head(&reader, &task)?.1))).collect()
+    }
+
+    /// Removes all of a task: sums, ids and releases. Whether there was something.
+    pub fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        let mut writer = self.writer();
+        (writer.dirty, writer.remnants) = (true, true);
+        let removed = purge(&mut writer.database, task, &["sums", "ids", "release"])?;
+        drop(writer);
+        self.forget()?;
+        Ok(removed)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -147,17 +167,6 @@ fn rewrite_sums(connection: &mut Connection) -> Result<(), StoreError> {
     drop(insert);
     transaction.commit()?;
     Ok(())
-}
-
-/// Moves what is current into the file and cuts the write-ahead log to nothing. False if a reader
-/// is in the way.
-fn truncate_wal(connection: &Connection) -> Result<bool, StoreError> {
-    // Commits do not wait for a reader, a backup for example.
-    connection.busy_timeout(Duration::ZERO)?;
-    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-    let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    connection.busy_timeout(PATIENCE)?;
-    Ok(busy? == 0)
 }
 
 impl Log for SqliteShufflerStore {

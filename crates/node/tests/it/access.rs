@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::common::{Place, certificate, mechanism, one_hot, plain, private};
 use incrowd_node::{
-    AdmissionKind, KeyRole, Keys, LimitError, Limits, Node, Relay, Role, Roles, ServiceError,
-    Tokens, Verdict, write_token,
+    AdmissionKind, KeyRole, Keys, LimitError, Limits, Node, Relay, RelayConfig, Role, Roles,
+    ServiceError, Tokens, Verdict, read_token, write_token,
 };
 use incrowd_protocol::{Closes, FlipProbability, Law, Layout, MechanismConfig, MediaType, Stage};
 use reqwest::Method;
@@ -78,6 +78,7 @@ fn endpoints(task: &str) -> Vec<Endpoint> {
         get(&at("/releases/1"), bandit, 202),
         (false, Method::PUT, report, MediaType::Report.as_str(), device, 422),
         (false, Method::POST, at("/reports"), MediaType::Reports.as_str(), device, 200),
+        get("/v1/gateway", relay, 204),
         (
             false,
             Method::POST,
@@ -243,11 +244,14 @@ async fn r22_tokens_are_kept_as_hashes_in_a_file_of_the_owner() {
     assert_eq!(made.iter().map(|(role, _)| *role).collect::<Vec<_>>(), [Role::Device, Role::Admin]);
     let text = fs::read_to_string(place.files().tokens).unwrap();
     let known = Tokens::load(&place.files().tokens).unwrap();
-    for (role, token) in made {
+    for (role, path) in made {
+        assert_eq!(*path, place.files().token(*role));
+        let token = read_token(path).unwrap();
         let secret = token.rsplit('-').next().unwrap();
-        assert!(secret.len() == 64 && !text.contains(secret), "the token itself is in no file");
+        assert!(secret.len() == 64 && !text.contains(secret), "the hashes have no token");
         assert_eq!(known.verdict(token.as_bytes()), Verdict::Known(*role));
         assert_eq!(known.verdict(secret.as_bytes()), Verdict::Unknown);
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = place.files();
@@ -379,23 +383,6 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_start_keeps_no_tokens_that_nobody_saw() {
-    let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
-    let tokens = place.files().tokens;
-    std::fs::remove_file(&tokens).unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    place.config.admin_listen = taken.local_addr().unwrap();
-    let failed = Node::start(&place.config, Roles::Both);
-    assert!(matches!(failed, Err(ServiceError::Listen { .. })));
-    assert!(!tokens.exists());
-    drop(taken);
-    let node = place.node(Roles::Both);
-    assert_eq!(node.new_tokens().len(), 2);
-    assert!(tokens.exists());
-    node.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn r35_secrets_that_others_can_read_are_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let mut place = Place::new(plain(mechanism(2, 0, &[(2, 2, 1)])));
@@ -439,6 +426,11 @@ async fn r35_no_token_goes_to_another_machine_in_clear() {
     }
     place.config.bandit.allow_plain_http = true;
     place.node(Roles::Bandit).stop().await;
-    let said = Relay::new("http://192.0.2.1", "token", None).err().unwrap().to_string();
+    let relay = RelayConfig {
+        gateway: "http://192.0.2.1".into(),
+        token_file: place.config.bandit.token_file.clone(),
+        ..RelayConfig::default()
+    };
+    let said = Relay::start(&relay).await.err().unwrap().to_string();
     assert!(said.contains("the gateway is http://192.0.2.1, plain http"), "{said}");
 }

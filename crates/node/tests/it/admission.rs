@@ -1,12 +1,15 @@
 //! R30: whose reports are taken, over real HTTP.
 
-use incrowd_node::{AdmissionKind, Issuer, Relay, Role, Roles, Serial};
+use incrowd_node::{AdmissionKind, Issuer, Role, Roles, Serial};
 use incrowd_protocol::{MediaType, Report, paths};
 use incrowd_transport::{Address, Route, ShufflerApi, Trust};
 
-use crate::common::{
-    Place, Running, eventually, four_hot, hot, joined, mechanism, metric, one_hot, outcomes, plain,
-    problem, sums, timed,
+use crate::{
+    common::{
+        Place, Running, eventually, four_hot, hot, joined, mechanism, metric, one_hot, outcomes,
+        plain, problem, sums, timed,
+    },
+    gateway::relay,
 };
 
 /// A place whose shuffler takes so many reports a round from each device, and its issuing secret.
@@ -56,8 +59,7 @@ async fn r30_a_token_holder_with_99_known_reports_gets_no_more_than_its_quota() 
     assert_eq!((accepted, refused.len()), (u64::from(QUOTA), 99));
     assert!(refused.iter().all(|(_, kind)| kind == "over-quota"), "{refused:?}");
     // Over relay and gateway.
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = relay(&node.base, place.token(Role::Relay)).await;
     let address = |url: &str| Address::new(url, "url", false).unwrap();
     let route = Route::Oblivious {
         relay: address(&format!("http://{}", relay.address())),

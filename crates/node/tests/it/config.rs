@@ -107,6 +107,33 @@ fn a_flag_wins_over_the_environment_which_wins_over_the_file() {
 }
 
 #[test]
+fn numbers_are_written_as_people_do() {
+    for (key, text, value) in [
+        ("limits.delta", "1e-5", "0.00001"),
+        ("limits.delta", "1E-5", "0.00001"),
+        ("limits.epsilon_local", "8", "8.0"),
+        ("limits.epsilon_local", ".5", "0.5"),
+        ("limits.epsilon_local", "1_000.5", "1000.5"),
+        ("limits.smallest_batch", "100_000", "100000"),
+        ("limits.smallest_batch", "1e5", "100000"),
+        ("http.body_bytes", "0x10000", "65536"),
+    ] {
+        let name = format!("INCROWD_{}", key.to_uppercase().replace('.', "__"));
+        let layers = layers("", &[(&name, text)], &json!({})).unwrap();
+        assert_eq!(origin(&layers, key).0, value, "{name}={text}");
+    }
+    for (name, text) in [
+        ("INCROWD_LIMITS__SMALLEST_BATCH", "1.5"),
+        ("INCROWD_LIMITS__SMALLEST_BATCH", "1e20"),
+        ("INCROWD_LIMITS__SMALLEST_BATCH", "-1"),
+        ("INCROWD_LIMITS__DELTA", "small"),
+        ("INCROWD_LIMITS__DELTA", ""),
+    ] {
+        assert!(layers("", &[(name, text)], &json!({})).is_err(), "{name}={text}");
+    }
+}
+
+#[test]
 fn a_wrong_setting_is_refused_by_its_name_and_origin() {
     let none = json!({});
     let named = |result: Result<NodeConfig, ConfigError>, origin: &str, key: &str| {

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Cursor,
     net::SocketAddr,
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use crate::common::{
-    Place, Running, certificate, eventually, hot, mechanism, one_hot, plain, problem, sums,
+    Place, Running, certificate, eventually, hot, mechanism, one_hot, plain, private, problem, sums,
 };
 use axum::{
     Router,
@@ -22,11 +23,28 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bhttp::{Message, Mode};
-use incrowd_node::{ConfigError, Relay, Role, Roles, RunningRelay, ServiceError, TlsConfig};
+use incrowd_node::{
+    ConfigError, Relay, RelayConfig, Role, Roles, RunningRelay, ServiceError, TlsConfig,
+};
 use incrowd_protocol::{EntityTag, MediaType, ProblemKind, Report, paths};
 use incrowd_transport::{Address, BanditApi, Route, ShufflerApi, Trust, client_config};
 use ohttp::ClientRequest;
 use reqwest::Client;
+
+/// Settings of a relay with its token in a folder.
+pub fn relay_settings(gateway: &str, folder: &Path, token: &str) -> RelayConfig {
+    let token_file = folder.join("relay.token");
+    private(&token_file, token);
+    let free = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (gateway, token_file) = (gateway.to_owned(), Some(token_file));
+    RelayConfig { gateway, token_file, listen: free, admin_listen: free, ..Default::default() }
+}
+
+/// A relay that runs.
+pub async fn relay(gateway: &str, token: &str) -> RunningRelay {
+    let folder = tempfile::tempdir().unwrap();
+    Relay::start(&relay_settings(gateway, folder.path(), token)).await.unwrap()
+}
 
 /// An inner request as a device makes it.
 fn inner(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
@@ -74,8 +92,7 @@ async fn r19_a_report_comes_over_relay_and_gateway_and_counts() {
     place.config.http.reports_per_second_per_peer = 1;
     place.config.http.reports_per_second_per_relay = 100;
     let node = place.start(Roles::Shuffler);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
     let keys = client
         .get(format!("{}{}", url.trim_end_matches('/'), paths::RELAY_KEYS))
@@ -118,8 +135,7 @@ async fn device(node: &Running, relay: &RunningRelay) -> ShufflerApi {
 async fn r19_models_of_one_process_come_through_the_gateway() {
     let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     let node = place.start(Roles::Both);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let models = BanditApi::behind(&device(&node, &relay).await);
     let none = models.model(&node.task, None).await.unwrap();
     assert!(none.model.is_none() && none.fresh_for == Duration::from_secs(5));
@@ -170,8 +186,7 @@ async fn r19_r31_models_of_another_process_are_fetched_once_for_all_devices() {
     let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     place.config.shuffler.model_url = Some(model_url);
     let node = place.start(Roles::Shuffler);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let device = device(&node, &relay).await;
     let models = BanditApi::behind(&device);
 
@@ -190,8 +205,7 @@ async fn r19_r31_models_of_another_process_are_fetched_once_for_all_devices() {
     relay.stop().await;
 
     let node = place.start(Roles::Shuffler);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let at_bandit = place.bandit_of(&node);
     let bandit = at_bandit.start(Roles::Bandit);
     *between.bandit.lock().unwrap() = Some(bandit.base.clone());
@@ -227,8 +241,7 @@ async fn r23_limits_hold_through_the_gateway() {
     let mut place = Place::new(plain(mechanism(14, 0, &[(2, 119, 1)])));
     place.config.http.reports_per_second_per_peer = 5;
     let node = place.start(Roles::Shuffler);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
     let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
     let (began, mut passed) = (std::time::Instant::now(), 0);
@@ -249,8 +262,7 @@ async fn r23_limits_hold_through_the_gateway() {
 async fn r22_inner_requests_need_the_same_tokens_and_get_the_same_answers() {
     let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     let node = place.start(Roles::Shuffler);
-    let relay = Relay::new(&node.base, place.token(Role::Relay), None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&node.base, place.token(Role::Relay)).await;
     let (client, url) = (node.client.clone(), format!("http://{}/", relay.address()));
     let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
     let ask = async |method: &str, path: &str, role: Option<Role>, body: &[u8]| {
@@ -354,6 +366,10 @@ async fn note(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
+    if request.method() == reqwest::Method::GET {
+        // The relay looks whether this is a gateway.
+        return axum::http::StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()));
     seen.lock().unwrap().push((peer, headers.collect()));
@@ -373,8 +389,7 @@ async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
         let _ = stopped.await;
     });
     let running = tokio::spawn(async move { server.await });
-    let relay = Relay::new(&gateway, "the-relays-token", None).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
+    let relay = self::relay(&gateway, "the-relays-token").await;
     let url = format!("http://{}/", relay.address());
     let client = Client::builder()
         .tls_backend_preconfigured(client_config(&Trust::Nobody).unwrap())
@@ -424,26 +439,6 @@ async fn r18_the_relay_tells_the_gateway_nothing_about_the_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r22_a_relay_with_a_wrong_token_carries_nothing() {
-    let place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
-    let node = place.start(Roles::Shuffler);
-    for token in ["unknown", place.token(Role::Device)] {
-        let relay = Relay::new(&node.base, token, None).unwrap();
-        let relay = relay.listen("127.0.0.1:0".parse().unwrap(), None, false).unwrap();
-        let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
-        let inner = upload(&node, &one_hot(place.mechanism(), 1, 0)).await;
-        let request = ClientRequest::from_encoded_config_list(&keys).unwrap();
-        let post = node.client.post(format!("http://{}/", relay.address()));
-        let post = post.header("content-type", MediaType::ObliviousRequest.as_str());
-        let answer = post.body(request.encapsulate(&inner).unwrap().0).send().await.unwrap();
-        assert_eq!(problem(answer).await, (502, "bad-gateway".into()));
-        relay.stop().await;
-    }
-    assert_eq!(node.filled().await, (Some(1), Some(0)));
-    node.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn tls_carries_everything_from_device_to_model() {
     let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     let tls = certificate(place.folder.path(), "127.0.0.1");
@@ -460,9 +455,10 @@ async fn tls_carries_everything_from_device_to_model() {
     let plain = format!("http://{}/openapi.json", node.node.address());
     assert!(strangers.get(plain).send().await.is_err(), "no plain HTTP on a listener with TLS");
 
-    let ca = fs::read(&tls.certificate).unwrap();
-    let relay = Relay::new(&node.base, place.token(Role::Relay), Some(&ca)).unwrap();
-    let relay = relay.listen("127.0.0.1:0".parse().unwrap(), Some(&tls), false).unwrap();
+    let mut config = relay_settings(&node.base, place.folder.path(), place.token(Role::Relay));
+    config.gateway_ca = Some(tls.certificate.clone());
+    config.tls = Some(tls.clone());
+    let relay = Relay::start(&config).await.unwrap();
     let keys = hex::decode(node.notice().await.gateway_keys.unwrap()).unwrap();
     let inner = upload(&node, &one_hot(place.mechanism(), 2, 2)).await;
     let url = format!("https://{}/", relay.address());
@@ -476,14 +472,21 @@ async fn tls_carries_everything_from_device_to_model() {
 async fn plain_http_that_others_can_reach_must_be_allowed_by_name() {
     let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
     let world: SocketAddr = "0.0.0.0:0".parse().unwrap();
-    let relay = Relay::new("http://127.0.0.1:9", "token", None).unwrap();
-    match relay.listen(world, None, false).err() {
+    let mut config = relay_settings("http://127.0.0.1:9", place.folder.path(), "token");
+    config.listen = world;
+    match Relay::start(&config).await.err() {
         Some(ServiceError::Config(ConfigError::PlainHttp { key: "listen", address })) => {
             assert_eq!(address, world);
         }
         other => panic!("{other:?}"),
     }
-    relay.listen(world, None, true).unwrap().stop().await;
+    config.allow_plain_http = true;
+    Relay::start(&config).await.unwrap().stop().await;
+    config.admin_listen = world;
+    match Relay::start(&config).await.err() {
+        Some(ServiceError::Config(ConfigError::NotLoopback { key: "admin_listen", .. })) => {}
+        other => panic!("{other:?}"),
+    }
     for key in ["listen", "admin_listen"] {
         let mut config = place.config.clone();
         if key == "listen" {

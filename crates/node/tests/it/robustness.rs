@@ -356,7 +356,9 @@ async fn r25_a_full_disk_acknowledges_nothing_and_works_again_once_there_is_spac
     fs::create_dir(&data).unwrap();
     for entry in fs::read_dir(&place.config.data).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), data.join(entry.file_name())).unwrap();
+        if entry.path().is_file() {
+            fs::copy(entry.path(), data.join(entry.file_name())).unwrap();
+        }
     }
     place.config.data = data;
     let node = place.start(Roles::Shuffler);
@@ -490,7 +492,9 @@ fn image(place: &Place, to: &Path) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();
-            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+            if entry.path().is_file() {
+                fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+            }
         }
     }
 }

@@ -24,11 +24,11 @@ const SWEEP: Duration = Duration::from_secs(10);
 
 /// The relay that carried a request through the gateway.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CarriedBy(pub IpAddr);
+pub(crate) struct CarriedBy(pub IpAddr);
 
 /// Who a request counts for.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Sender {
+pub(crate) enum Sender {
     Peer(IpAddr),
     Relay(IpAddr),
     /// Not over a network.
@@ -48,7 +48,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Sender {
 }
 
 /// The limits of senders. Addresses are in memory only, and only as long as they matter.
-pub(super) struct Rates {
+pub(crate) struct Rates {
     peer: Option<Limiter>,
     relay: Option<Limiter>,
 }

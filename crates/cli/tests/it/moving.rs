@@ -1,0 +1,166 @@
+//! A service that moves to another machine, and a task that is removed (R33).
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use crate::support::{Caller, LIFTED, Service, Site, good, incrowd, output, post, refused, text};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Both roles in one folder, with the keys and tokens of the site.
+fn place(site: &Site, data: &str) {
+    fs::create_dir(site.path(data)).unwrap();
+    for file in ["shuffler/shuffler.keys", "bandit/bandit.keys", "shuffler/tokens.toml"] {
+        let name = Path::new(file).file_name().unwrap();
+        fs::copy(site.path(file), site.path(data).join(name)).unwrap();
+    }
+    // Not handed over yet.
+    fs::copy(site.path("admin.token"), site.path(data).join("admin.token")).unwrap();
+}
+
+fn serve(site: &Site, data: &str, settings: &str) -> Command {
+    let mut serve = incrowd();
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    serve.args(LIFTED.split(' ')).arg("--data").arg(site.path(data));
+    serve.arg("--config").arg(site.path(settings)).arg("--task").arg(site.path("task.toml"));
+    serve
+}
+
+fn status(site: &Site, service: &Service) -> String {
+    let token = site.path("admin.token").display().to_string();
+    good(&format!("task list --admin {} --token-file {token}", service.admin))
+}
+
+/// What an export prints.
+fn releases(site: &Site, data: &str) -> String {
+    let (data, task) = (site.path(data), site.path("task.toml"));
+    good(&format!("task export --data {} --task {} releases", data.display(), task.display()))
+}
+
+#[test]
+fn r33_a_service_moves_with_its_keys_tokens_and_releases() {
+    let site = Site::new(3, 4, 3);
+    let caller = Caller::new();
+    let path = |name: &str| site.path(name).display().to_string();
+    place(&site, "one");
+    let service = site.start(&mut serve(&site, "one", "settings.toml"));
+    let send = |round, numbers: &[usize], service: &Service| {
+        let parcels: Vec<_> = numbers.iter().map(|number| site.one_hot(round, *number)).collect();
+        assert_eq!(
+            post(&parcels, &caller, &site, &service.url).unwrap().bulk().accepted,
+            numbers.len()
+        );
+    };
+    send(1, &[0, 1, 2], &service);
+    site.model(&caller, &service.url, 0);
+    send(2, &[3, 4], &service);
+    assert!(service.terminate().success());
+    let before = releases(&site, "one");
+
+    fs::write(site.path("passphrase"), "correct horse battery staple\n").unwrap();
+    fs::write(site.path("short"), "horse\n").unwrap();
+    let back_up = format!("task backup --data {} --to {}", path("one"), path("kept"));
+    let short = refused(&format!("{back_up} --passphrase-file {}", path("short")));
+    assert!(short.contains("5 characters, must have at least 12"), "{short}");
+    assert!(!site.path("kept").exists());
+    let made = good(&format!("{back_up} --passphrase-file {}", path("passphrase")));
+    for name in ["shuffler.db", "bandit.db", "secrets.incrowd"] {
+        assert!(made.contains(name), "{made}");
+        assert_eq!(mode(&site.path("kept").join(name)), 0o600, "{name}");
+    }
+    assert_eq!(mode(&site.path("kept")), 0o700);
+    let sealed = fs::read(site.path("kept/secrets.incrowd")).unwrap();
+    let admin = site.token("admin");
+    assert!(!sealed.windows(20).any(|window| window == &admin.as_bytes()[..20]));
+
+    // With another passphrase nothing is restored, not even the folder.
+    fs::write(site.path("wrong"), "correct horse battery").unwrap();
+    let restore = |to: &str| format!("task restore --data {} --from {}", path(to), path("kept"));
+    let wrong = refused(&format!("{} --passphrase-file {}", restore("two"), path("wrong")));
+    assert!(wrong.contains("secrets.incrowd does not open: the passphrase is another"), "{wrong}");
+    assert!(!site.path("two").exists());
+    good(&format!("{} --passphrase-file {}", restore("two"), path("passphrase")));
+    let again = refused(&format!("{} --passphrase-file {}", restore("two"), path("passphrase")));
+    assert!(again.contains("exists: move it away first"), "{again}");
+    for name in ["shuffler.keys", "bandit.keys", "tokens.toml", "admin.token"] {
+        let (one, two) = (site.path("one").join(name), site.path("two").join(name));
+        assert_eq!(fs::read(one).unwrap(), fs::read(&two).unwrap(), "{name}");
+        assert_eq!(mode(&two), 0o600, "{name}");
+    }
+    assert_eq!(releases(&site, "two"), before);
+
+    // The keys of rounds moved too: the settings name their folder.
+    let service = site.start(&mut serve(&site, "two", "settings.toml"));
+    assert!(service.said.contains(&format!("task {}", site.task.id())), "{:?}", service.said);
+    assert!(status(&site, &service).contains("round 2 with 2 reports"));
+    send(2, &[3, 4], &service);
+    assert!(status(&site, &service).contains("round 2 with 2 reports"), "they are duplicates");
+    assert!(service.terminate().success());
+
+    // They did not: the open round is discarded, where a task with grace must allow it.
+    let settings = fs::read_to_string(site.path("settings.toml")).unwrap();
+    let elsewhere = settings.replace("/keys\"", "/keys-of-another-machine\"");
+    assert_ne!(settings, elsewhere);
+    fs::write(site.path("elsewhere.toml"), elsewhere).unwrap();
+    good(&format!("{} --passphrase-file {}", restore("three"), path("passphrase")));
+    let lost = serve(&site, "three", "elsewhere.toml").output().unwrap();
+    assert!(text(&lost.stderr).contains("the key of round"), "{}", text(&lost.stderr));
+    let mut accepting = serve(&site, "three", "elsewhere.toml");
+    accepting.env("INCROWD_SHUFFLER__ACCEPT_LOST_ROUND_KEYS", "true");
+    let service = site.start(&mut accepting);
+    assert!(status(&site, &service).contains("round 2 with 0 reports"));
+    assert!(service.terminate().success());
+    assert_eq!(releases(&site, "three"), before);
+}
+
+#[test]
+fn r33_a_backup_without_secrets_says_so_and_is_not_another_service() {
+    let site = Site::new(2, 2, 2);
+    let path = |name: &str| site.path(name).display().to_string();
+    place(&site, "one");
+    assert!(site.start(&mut serve(&site, "one", "settings.toml")).terminate().success());
+    let made = output(&format!("task backup --data {} --to {}", path("one"), path("kept")));
+    assert!(made.status.success());
+    let said = text(&made.stderr);
+    assert!(said.contains("WARNING: keys and tokens are NOT in this backup"), "{said}");
+    assert!(said.contains("the key of the open round is in no backup"), "{said}");
+    let restore = format!("task restore --data {} --from {}", path("two"), path("kept"));
+    fs::write(site.path("passphrase"), "correct horse battery staple").unwrap();
+    let none = refused(&format!("{restore} --passphrase-file {}", path("passphrase")));
+    assert!(none.contains("secrets.incrowd: No such file") && !site.path("two").exists(), "{none}");
+    let restored = output(&restore);
+    assert!(restored.status.success());
+    let said = text(&restored.stderr);
+    assert!(said.contains("shuffler.keys is missing: its service refuses to start"), "{said}");
+    let refused = serve(&site, "two", "settings.toml").output().unwrap();
+    let said = text(&refused.stderr);
+    assert!(said.contains("new keys would be another service"), "{said}");
+    assert!(!site.path("two/shuffler.keys").exists() && !site.path("two/tokens.toml").exists());
+}
+
+#[test]
+fn a_task_is_purged_only_when_the_operator_means_it() {
+    let site = Site::new(2, 2, 2);
+    place(&site, "one");
+    let service = site.start(&mut serve(&site, "one", "settings.toml"));
+    let purge = |more: &str| {
+        let mut purge = incrowd();
+        purge.args(["task", "purge", &site.task.id().to_string()]);
+        purge.arg("--config").arg(site.path("settings.toml")).arg("--data").arg(site.path("one"));
+        purge.args(more.split_whitespace());
+        let output = purge.output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = purge("--yes");
+    assert!(code == Some(2) && said.contains("is in use by another process"), "{said}");
+    assert!(service.terminate().success());
+    let (code, said) = purge("");
+    assert!(code == Some(2) && said.contains("nothing is removed: give --yes"), "{said}");
+    assert!(said.contains("shuffler: 0 signed releases, ids, its unfinished batch"), "{said}");
+    let named = purge(&format!("--yes --task {}", site.path("task.toml").display()));
+    assert!(named.1.contains("the next start would begin it anew"), "{}", named.1);
+    assert_eq!(purge("--yes").0, Some(0));
+    let (code, said) = purge("--yes");
+    assert!(code == Some(2) && said.contains("is not in the store"), "{said}");
+}

@@ -1,0 +1,128 @@
+//! Where a service keeps what it needs, and the files that an operator gives it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use incrowd_files::create_folder;
+use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
+
+use crate::{KeyRole, Keys, Role, ServiceError};
+
+/// Where a node keeps what it needs.
+pub struct Files {
+    /// The folder.
+    pub data: PathBuf,
+    /// The shuffler's keys.
+    pub shuffler_keys: PathBuf,
+    /// The bandit's keys.
+    pub bandit_keys: PathBuf,
+    /// Hashes of the tokens.
+    pub tokens: PathBuf,
+    /// What tokens of single devices are made with.
+    pub issuer: PathBuf,
+    /// The shuffler's store.
+    pub shuffler_store: PathBuf,
+    /// The bandit's store.
+    pub bandit_store: PathBuf,
+    /// The last release of every task, if `shuffler.heads` names no other file.
+    pub heads: PathBuf,
+    /// The complete files of the tasks that were served.
+    pub tasks: PathBuf,
+}
+
+impl Files {
+    /// The files of a data folder.
+    pub fn of(data: &Path) -> Self {
+        Self {
+            shuffler_keys: data.join("shuffler.keys"),
+            bandit_keys: data.join("bandit.keys"),
+            tokens: data.join("tokens.toml"),
+            issuer: data.join("issuing.key"),
+            shuffler_store: data.join("shuffler.db"),
+            bandit_store: data.join("bandit.db"),
+            heads: data.join("heads.json"),
+            tasks: data.join("tasks"),
+            data: data.to_owned(),
+        }
+    }
+
+    /// The keys of a role.
+    pub fn keys(&self, role: KeyRole) -> &Path {
+        match role {
+            KeyRole::Shuffler => &self.shuffler_keys,
+            KeyRole::Bandit => &self.bandit_keys,
+        }
+    }
+
+    /// The token that `serve` makes for a role, until the operator hands it over and deletes it.
+    pub fn token(&self, role: Role) -> PathBuf {
+        self.data.join(format!("{}.token", role.name()))
+    }
+
+    /// Every file with secrets, by name: who has them is this service. Not all of them need to be
+    /// there.
+    pub fn secrets(&self) -> Vec<(String, PathBuf)> {
+        let made =
+            [&self.shuffler_keys, &self.bandit_keys, &self.tokens, &self.issuer].map(Clone::clone);
+        let all = made.into_iter().chain(Role::ALL.map(|role| self.token(role)));
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        all.filter_map(|path| Some((name(&path)?, path))).collect()
+    }
+
+    /// The complete file of a task that is or was served.
+    pub fn kept_task(&self, task: &TaskId) -> PathBuf {
+        self.tasks.join(format!("{task}.toml"))
+    }
+
+    /// Keeps the complete files of tasks.
+    pub(crate) fn keep_tasks(&self, tasks: &[Task]) -> Result<(), ServiceError> {
+        create_folder(&self.tasks).map_err(failed(&self.tasks))?;
+        for task in tasks {
+            let path = self.kept_task(&task.id());
+            let text = toml::to_string(task)
+                .expect("invariant: a task was read from TOML and can be written as such");
+            if fs::read(&path).is_ok_and(|kept| kept == text.as_bytes()) {
+                continue;
+            }
+            incrowd_files::replace(&path, text.as_bytes()).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    /// The task of a file that the service of this data folder serves: one without keys is
+    /// completed with those in the folder, if both are there.
+    pub fn task(&self, path: &Path) -> Result<Task, ServiceError> {
+        let roles = [KeyRole::Shuffler, KeyRole::Bandit];
+        if !roles.iter().all(|role| self.keys(*role).exists()) {
+            return load_task(path, None);
+        }
+        let key =
+            |role| Ok::<_, ServiceError>(Keys::load(self.keys(role), role)?.verification_key());
+        let [shuffler, bandit] = roles.map(key);
+        load_task(path, Some(VerificationKeys { shuffler: shuffler?, bandit: bandit? }))
+    }
+}
+
+/// Reads a task file. One without keys is completed with the node's own, when it has both.
+pub fn load_task(path: &Path, own: Option<VerificationKeys>) -> Result<Task, ServiceError> {
+    let text = fs::read_to_string(path).map_err(failed(path))?;
+    let wrong = |message: String| ServiceError::TaskFile { path: path.to_owned(), message };
+    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    match own {
+        Some(keys) if !table.contains_key("keys") => {
+            let config: TaskConfig =
+                toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+            Ok(Task::new(config, keys))
+        }
+        None if !table.contains_key("keys") => {
+            Err(wrong("it has no [keys]: complete it with `incrowd task new`".into()))
+        }
+        _ => toml::from_str(&text).map_err(|error| wrong(error.to_string())),
+    }
+}
+
+pub(crate) fn failed(path: &Path) -> impl FnOnce(io::Error) -> ServiceError {
+    |error| ServiceError::File { path: path.to_owned(), error }
+}

@@ -1,0 +1,144 @@
+//! A relay in operation: what it refuses at its start, whether it is ready, what it shows (R22, R29,
+//! R32).
+
+use std::{fs, net::SocketAddr};
+
+use incrowd_node::{GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
+use incrowd_protocol::{MediaType, paths};
+use reqwest::Client;
+use serde_json::Value;
+
+use crate::{
+    common::{Place, eventually, mechanism, plain, problem},
+    gateway::relay_settings,
+};
+
+fn place() -> Place {
+    Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])))
+}
+
+/// An operator's request to a relay: status and body.
+async fn asked(client: &Client, relay: &RunningRelay, path: &str) -> (u16, String) {
+    let url = format!("http://{}{path}", relay.admin_address());
+    let answer = client.get(url).send().await.unwrap();
+    (answer.status().as_u16(), answer.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r22_a_relay_does_not_start_with_a_token_that_the_gateway_refuses() {
+    let mut place = place();
+    let node = place.start(Roles::Shuffler);
+    for (token, expected) in [("unknown", 401), (place.token(Role::Device), 403)] {
+        let config = relay_settings(&node.base, place.folder.path(), token);
+        match Relay::start(&config).await.err().unwrap() {
+            ServiceError::RelayGateway(error @ GatewayError::Token { status, .. }) => {
+                assert_eq!(status, expected);
+                let said = error.to_string();
+                assert!(said.contains("--token-file") && said.contains("--role relay"), "{said}");
+                assert!(!said.contains("incrowd-device-"), "{said}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    for unusable in ["", "two\nlines"] {
+        let config = relay_settings(&node.base, place.folder.path(), unusable);
+        match Relay::start(&config).await.err().unwrap() {
+            ServiceError::NotAToken { role: "relay", .. } => {}
+            other => panic!("{other}"),
+        }
+    }
+    node.stop().await;
+    place.config.shuffler.gateway = false;
+    let node = place.start(Roles::Shuffler);
+    let config = relay_settings(&node.base, place.folder.path(), place.token(Role::Relay));
+    match Relay::start(&config).await.err().unwrap() {
+        ServiceError::RelayGateway(error @ GatewayError::None { .. }) => {
+            let said = error.to_string();
+            assert!(said.contains("--gateway") && said.contains("shuffler.gateway"), "{said}");
+        }
+        other => panic!("{other}"),
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r32_a_relay_is_ready_while_the_gateway_takes_its_token() {
+    let mut place = place();
+    // An address where nobody is yet.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    place.config.listen = free;
+    let (client, gateway) = (
+        incrowd_transport::client(&incrowd_transport::Trust::Nobody).unwrap(),
+        format!("http://{free}"),
+    );
+    let config = relay_settings(&gateway, place.folder.path(), place.token(Role::Relay));
+    let relay = Relay::start(&config).await.unwrap();
+    let (status, said) = asked(&client, &relay, "/readyz").await;
+    assert!(status == 503 && said.contains("the gateway does not answer"), "{said}");
+    assert!(asked(&client, &relay, "/metrics").await.1.contains("incrowd_ready 0"));
+    assert_eq!(asked(&client, &relay, "/healthz").await.0, 200);
+    let node = place.start(Roles::Shuffler);
+    let ready = async || asked(&client, &relay, "/readyz").await.0 == 200;
+    eventually("the gateway is there", ready).await;
+    // A token that is not known any more, and the new one.
+    let file = config.token_file.as_ref().unwrap();
+    fs::write(file, "incrowd-relay-of-another").unwrap();
+    relay.reload().unwrap();
+    let refused = async || asked(&client, &relay, "/readyz").await.1.contains("refuses the token");
+    eventually("the token is refused", refused).await;
+    fs::write(file, "").unwrap();
+    assert!(relay.reload().is_err());
+    fs::write(file, place.token(Role::Relay)).unwrap();
+    relay.reload().unwrap();
+    eventually("the token is taken", ready).await;
+    relay.stop().await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_a_relay_counts_and_limits_requests_and_tells_nobody_who_sent_them() {
+    let place = place();
+    let node = place.start(Roles::Shuffler);
+    let mut config = relay_settings(&node.base, place.folder.path(), place.token(Role::Relay));
+    config.http.reports_per_second_per_peer = 1;
+    let relay = Relay::start(&config).await.unwrap();
+    let from = |last: u8| {
+        let trust = incrowd_transport::client_config(&incrowd_transport::Trust::Nobody).unwrap();
+        let client = Client::builder().tls_backend_preconfigured(trust);
+        client.local_address(std::net::IpAddr::from([127, 66, 77, last])).build().unwrap()
+    };
+    let url = format!("http://{}", relay.address());
+    let (one, other) = (from(1), from(2));
+    let keys = format!("{url}{}", paths::RELAY_KEYS);
+    assert_eq!(one.get(&keys).send().await.unwrap().status(), 200);
+    let post = one.post(&url).header("content-type", MediaType::ObliviousRequest.as_str());
+    let limited = post.body("x").send().await.unwrap();
+    assert!(limited.headers().contains_key("retry-after"));
+    assert_eq!(problem(limited).await, (429, "rate-limited".into()));
+    let post = other.post(&url).header("content-type", MediaType::ObliviousRequest.as_str());
+    let failed = post.body("no encapsulated request").send().await.unwrap();
+    assert_eq!(problem(failed).await, (502, "bad-gateway".into()));
+    let (status, metrics) = asked(&one, &relay, "/metrics").await;
+    assert_eq!(status, 200);
+    for outcome in ["carried", "gateway-failed", "rate-limited"] {
+        let line = format!("incrowd_relay_requests_total{{outcome=\"{outcome}\"}} 1");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    for name in ["incrowd_http_connections{listener=\"relay\"}", "incrowd_build_info", "process_"] {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    for absent in ["127.66", "incrowd_commit", "incrowd_store_failures"] {
+        assert!(!metrics.contains(absent), "{absent}: {metrics}");
+    }
+    let described = async |address: SocketAddr| {
+        let answer = one.get(format!("http://{address}/openapi.json")).send().await.unwrap();
+        let api: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        api["paths"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    let mut paths = described(relay.address()).await;
+    paths.extend(described(relay.admin_address()).await);
+    paths.sort();
+    assert_eq!(paths, ["/", "/healthz", "/metrics", "/ohttp-keys", "/readyz"]);
+    relay.stop().await;
+    node.stop().await;
+}
