@@ -1,12 +1,13 @@
 //! `incrowd serve`, `shuffler`, `bandit` and `config`: the services and their settings.
 
-use std::{env, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{env, error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use incrowd_node::{Layers, LogFormat, Node, Roles, Signals, init_log};
+use incrowd_node::{Files, Layers, LogFormat, Node, NodeConfig, Roles, Signals, init_log};
+use incrowd_privacy::certify;
 use serde::Serialize;
 
-use crate::{Output, runtime};
+use crate::{Output, guarantee, runtime};
 
 /// Settings of a service. Flags win over variables (INCROWD_LISTEN, INCROWD_LIMITS__EPSILON_LOCAL),
 /// which win over the file.
@@ -21,19 +22,21 @@ pub struct Arguments {
 
 #[derive(Args, Serialize)]
 struct Flags {
-    /// Where devices, bandits and relays come; port 0 takes a free one.
+    /// Where devices, bandits and relays come, like 127.0.0.1:8787 or localhost:8787; port 0 takes
+    /// a free one.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     /// Where the operator comes: /healthz, /readyz, /metrics.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    admin_listen: Option<SocketAddr>,
+    admin_listen: Option<String>,
     /// Folder with keys, tokens and stores.
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
-    /// Task file from this operator; may be given several times.
+    /// Task file from this operator, or the id of a task that was served from the data folder; may
+    /// be given several times.
     #[arg(long = "task", value_name = "TOML")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tasks: Vec<PathBuf>,
@@ -100,13 +103,37 @@ impl Arguments {
         let environment = env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
+        self.flags.check()?;
         Ok(Layers::new(self.config.as_deref(), environment, &self.flags)?)
+    }
+
+    /// The settings, with files in the place of ids of tasks.
+    pub fn settings(&self) -> Result<NodeConfig, Box<dyn Error>> {
+        let mut config = self.layers()?.config()?;
+        let files = Files::of(&config.data);
+        for task in &mut config.tasks {
+            *task = files.task_file(task)?;
+        }
+        Ok(config)
+    }
+}
+
+impl Flags {
+    /// Settings are text, so paths among them must be.
+    fn check(&self) -> Result<(), String> {
+        let paths = [("--data", &self.data), ("--token-file", &self.bandit.token_file)];
+        let paths = paths.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        let tasks = self.tasks.iter().map(|path| ("--task", path));
+        match paths.chain(tasks).find(|(_, path)| path.to_str().is_none()) {
+            Some((flag, path)) => Err(format!("{flag} is {}, must be UTF-8 text", path.display())),
+            None => Ok(()),
+        }
     }
 }
 
 /// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.
 pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Error>> {
-    let config = arguments.layers()?.config()?;
+    let config = arguments.settings()?;
     init_log(config.log)?;
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
@@ -114,6 +141,7 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
         for (role, token) in node.new_tokens() {
             eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
         }
+        promise(&config, roles)?;
         // Data, for scripts: where it listens and what it serves.
         out!("listening on {}", node.address());
         out!("admin on {}", node.admin_address());
@@ -123,6 +151,22 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
         node.run(signals).await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Says what the tasks guarantee, and against whom.
+fn promise(config: &NodeConfig, roles: Roles) -> Result<(), Box<dyn Error>> {
+    let files = Files::of(&config.data);
+    for path in &config.tasks {
+        let task = files.task(path)?;
+        let certificate = certify(task.mechanism())?;
+        match config.log {
+            LogFormat::Text => {
+                eprintln!("task {}\n{}", task.id(), guarantee::in_words(&certificate, roles));
+            }
+            LogFormat::Json => eprintln!("{}", guarantee::as_json(&task.id(), &certificate)),
+        }
+    }
+    Ok(())
 }
 
 /// Settings of the services.
@@ -135,7 +179,7 @@ pub struct ConfigArguments {
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Every setting with its value, as a service with the same file, environment and flags would
-    /// have it.
+    /// have it: a file that --config reads. What is not set is a comment.
     ///
     /// Example: INCROWD_HTTP__BODY_BYTES=65536 incrowd config show --origin --config incrowd.toml
     Show {
@@ -152,16 +196,20 @@ enum ConfigCommand {
 
 pub fn config(arguments: &ConfigArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ConfigCommand::Show { service, origin, output } = &arguments.command;
-    let settings = service.layers()?.settings()?;
+    let layers = service.layers()?;
+    let settings = layers.settings()?;
     match output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&settings)?),
         Output::Text => {
             for setting in settings {
                 if *origin {
-                    out!("{:<60} # {}", setting.to_string(), setting.origin);
+                    out!("{:<50} # {}", setting.to_string(), setting.origin);
                 } else {
                     out!("{setting}");
                 }
+            }
+            for key in layers.unset() {
+                out!("# {key} is not set");
             }
         }
     }

@@ -75,6 +75,15 @@ impl SigningKey {
     }
 }
 
+/// Refuses a key that is no point of the curve, or one of the few (such as zero) that belong to no
+/// secret: anybody could sign for them.
+pub fn check_key(key: &VerificationKey) -> Result<(), EnvelopeError> {
+    match ed25519_dalek::VerifyingKey::from_bytes(key.bytes()) {
+        Ok(key) if !key.is_weak() => Ok(()),
+        _ => Err(EnvelopeError::PublicKey),
+    }
+}
+
 /// Whether the holder of `key` signed exactly these bytes as a document of this task.
 pub fn verify(
     key: &VerificationKey,
@@ -141,6 +150,15 @@ impl Signed {
     pub fn new(body: Vec<u8>, key: &SigningKey, document: Document, task: &TaskId) -> Self {
         let signature = key.sign(document, task, &body);
         Self { body, signature }
+    }
+
+    /// Refuses a key that is no point of the curve, or one of the few (such as zero) that belong to no
+    /// secret: anybody could sign for them.
+    pub fn check_key(key: &VerificationKey) -> Result<(), EnvelopeError> {
+        match ed25519_dalek::VerifyingKey::from_bytes(key.bytes()) {
+            Ok(key) if !key.is_weak() => Ok(()),
+            _ => Err(EnvelopeError::PublicKey),
+        }
     }
 
     /// Whether the holder of `key` signed it as a document of this task.

@@ -27,6 +27,7 @@ pub mod round_keys;
 mod shuffler;
 mod signals;
 pub mod store;
+mod task_file;
 mod tls;
 mod tokens;
 
@@ -34,6 +35,7 @@ pub use admin::TaskStatus;
 pub use bandit::{BanditServer, CollectError};
 pub use config::{
     BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
+    parse_address,
 };
 pub use error::ServiceError;
 pub use heads::{Heads, WentBack, Witnessed};
@@ -43,11 +45,13 @@ pub use layers::{Layers, Setting};
 pub use limits::{LimitError, Limits};
 pub use log::init as init_log;
 pub use metrics::Metrics;
-pub use node::{Files, Node, Roles, load_task, read_token};
+pub use node::{Files, Node, Roles, read_token};
 pub use problem::{Kind, Problem};
 pub use relay::{Relay, RunningRelay};
 pub use round_keys::{RoundKeyError, RoundKeysConfig};
 pub use shuffler::{OpenTasks, Progress, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
+pub use task_file::{TaskFile, load_task};
+pub use tls::check_tls;
 pub use tokens::{Role, Tokens, Verdict};

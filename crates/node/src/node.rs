@@ -1,13 +1,13 @@
 //! A running node: one role or both, its listeners, and how it ends.
 
 use std::{
-    fs,
+    fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
+use incrowd_protocol::{Task, TaskId, VerificationKeys};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::Zeroizing;
 
@@ -22,6 +22,7 @@ use crate::{
     shuffler::Shuffler,
     signals::Signals,
     store::{SqliteBanditStore, SqliteShufflerStore},
+    task_file::{check_distinct, load_task},
     tls,
     tokens::{Role, Tokens},
 };
@@ -89,17 +90,9 @@ impl Files {
         }
     }
 
-    /// The task of a file that the service of this data folder serves: one without keys is
-    /// completed with those in the folder, if both are there.
-    pub fn task(&self, path: &Path) -> Result<Task, ServiceError> {
-        let roles = [KeyRole::Shuffler, KeyRole::Bandit];
-        if !roles.iter().all(|role| self.keys(*role).exists()) {
-            return load_task(path, None);
-        }
-        let key =
-            |role| Ok::<_, ServiceError>(Keys::load(self.keys(role), role)?.verification_key());
-        let [shuffler, bandit] = roles.map(key);
-        load_task(path, Some(VerificationKeys { shuffler: shuffler?, bandit: bandit? }))
+    /// The complete files of tasks that were served.
+    pub(crate) fn tasks(&self) -> PathBuf {
+        self.shuffler_keys.with_file_name("tasks")
     }
 }
 
@@ -139,6 +132,7 @@ impl Node {
         if tasks.is_empty() {
             return Err(ServiceError::NoTask);
         }
+        check_distinct(&tasks, &config.tasks)?;
         let (tokens, new_tokens) = tokens(&files, both)?;
         let (tokens, metrics) = (Arc::new(tokens), Arc::new(Metrics::default()));
         let service = Service { config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
@@ -261,25 +255,6 @@ fn limit_connections(limits: HttpLimits) -> HttpLimits {
     HttpLimits { connections: limits.connections.min(most), ..limits }
 }
 
-/// Reads a task file. One without keys is completed with the node's own, when it has both.
-pub fn load_task(path: &Path, own: Option<VerificationKeys>) -> Result<Task, ServiceError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| ServiceError::File { path: path.to_owned(), error })?;
-    let wrong = |message: String| ServiceError::TaskFile { path: path.to_owned(), message };
-    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    match own {
-        Some(keys) if !table.contains_key("keys") => {
-            let config: TaskConfig =
-                toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-            Ok(Task::new(config, keys))
-        }
-        None if !table.contains_key("keys") => {
-            Err(wrong("it has no [keys]: complete it with `incrowd task new`".into()))
-        }
-        _ => toml::from_str(&text).map_err(|error| wrong(error.to_string())),
-    }
-}
-
 type NewTokens = Vec<(Role, Zeroizing<String>)>;
 
 fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceError> {
@@ -299,7 +274,9 @@ fn tokens(files: &Files, create: bool) -> Result<(Tokens, NewTokens), ServiceErr
 
 /// The token in a file, without the line's end.
 pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| ServiceError::File { path: path.to_owned(), error })?;
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ServiceError::NoTokenFile(path.to_owned()),
+        _ => ServiceError::File { path: path.to_owned(), error },
+    })?;
     Ok(Zeroizing::new(Zeroizing::new(text).trim().to_owned()))
 }

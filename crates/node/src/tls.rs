@@ -10,6 +10,11 @@ use rustls::{
 
 use crate::{ServiceError, TlsConfig};
 
+/// Whether listeners can present these files.
+pub fn check_tls(config: &TlsConfig) -> Result<(), ServiceError> {
+    server(config).map(|_| ())
+}
+
 /// What a listener presents.
 pub(crate) fn server(config: &TlsConfig) -> Result<Arc<ServerConfig>, ServiceError> {
     let invalid = |path: &Path| {

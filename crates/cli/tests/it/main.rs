@@ -10,3 +10,4 @@ mod plan;
 mod services;
 mod support;
 mod uplift;
+mod wrong_inputs;

@@ -158,8 +158,8 @@ Personalization earns {d} more per decision; with 95 % confidence between {lower
     fs::write(folder.path().join("admin.token"), tokens[1]).unwrap();
     let token = folder.path().join("admin.token").display().to_string();
     let list = good(&format!("task list --admin {} --token-file {token}", service.admin));
-    assert!(list.contains(&format!("{}  round 1 with {OTHERS} reports", tasks[0])), "{list}");
-    assert!(list.contains(&format!("{}  finished", tasks[1])), "{list}");
+    assert!(list.contains(&format!("{}\n  round 1 with {OTHERS} reports", tasks[0])), "{list}");
+    assert!(list.contains(&format!("{}\n  finished", tasks[1])), "{list}");
     assert!(service.terminate().success());
     let export = format!("task export --data {data} --task {} releases", files[1]);
     assert_eq!(good(&export).lines().count(), 2, "the same file does for exports");
