@@ -16,7 +16,7 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::read_token;
+use incrowd_node::{Files, read_token};
 use incrowd_protocol::{EntityTag, Model, ReportId, Task, TaskId, TaskNotice, push_report};
 use incrowd_transport::{Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError};
 use serde::Serialize;
@@ -40,9 +40,12 @@ pub struct Arguments {
     /// Base address of the shuffler.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
-    /// The task's id.
-    #[arg(long)]
-    task: TaskId,
+    /// The task's id, or its file.
+    #[arg(long, value_name = "ID")]
+    task: PathBuf,
+    /// Data folder whose keys complete a planner's file.
+    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+    data: PathBuf,
     /// File with a device token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -116,7 +119,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         None => None,
     };
     check(arguments)?;
-    let measured = runtime()?.block_on(measure(arguments, token))?;
+    let task = task_id(arguments)?;
+    let measured = runtime()?.block_on(measure(arguments, &task, token))?;
     match arguments.output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&measured)?),
         Output::Text => print(&measured),
@@ -124,6 +128,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let lost = losses(&measured, arguments.token_file.is_some());
     lost.iter().for_each(|line| eprintln!("{}", wrapped(line)));
     Ok(ExitCode::from(u8::from(!lost.is_empty())))
+}
+
+/// The id that an id, or a file, is of.
+fn task_id(arguments: &Arguments) -> Result<TaskId, Box<dyn Error>> {
+    match arguments.task.to_str().and_then(|id| id.parse().ok()) {
+        Some(id) => Ok(id),
+        None => Ok(Files::of(&arguments.data).task(&arguments.task)?.id()),
+    }
 }
 
 fn check(arguments: &Arguments) -> Result<(), String> {
@@ -181,11 +193,15 @@ fn reason(outcome: &str, token: bool) -> &'static str {
     }
 }
 
-async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measured, Box<dyn Error>> {
+async fn measure(
+    arguments: &Arguments,
+    task: &TaskId,
+    token: Option<String>,
+) -> Result<Measured, Box<dyn Error>> {
     let address = Address::new(&arguments.url, "url", true)?;
     let trust = trust(arguments.ca.as_deref())?;
     let shuffler = ShufflerApi::new(Route::Direct(address.clone()), token, &trust)?;
-    let (_, notice) = shuffler.notice(&arguments.task).await?;
+    let (_, notice) = shuffler.notice(task).await?;
     let models = models_at(&notice, address, arguments.follow_model_url)?;
     let bandit = models.map(|models| BanditApi::new(models, &trust)).transpose()?;
     let task = notice.task.clone();
