@@ -4,7 +4,6 @@ use std::{env, error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use incrowd_node::{Files, Layers, LogFormat, Node, NodeConfig, Roles, Signals, init_log};
-use incrowd_privacy::certify;
 use serde::Serialize;
 
 use crate::{Output, guarantee, runtime};
@@ -141,7 +140,7 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
         for (role, token) in node.new_tokens() {
             eprintln!("token of {}, shown this once: {}", role.name(), token.as_str());
         }
-        promise(&config, roles)?;
+        promise(&node, config.log, roles);
         // Data, for scripts: where it listens and what it serves.
         out!("listening on {}", node.address());
         out!("admin on {}", node.admin_address());
@@ -154,19 +153,15 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
 }
 
 /// Says what the tasks guarantee, and against whom.
-fn promise(config: &NodeConfig, roles: Roles) -> Result<(), Box<dyn Error>> {
-    let files = Files::of(&config.data);
-    for path in &config.tasks {
-        let task = files.task(path)?;
-        let certificate = certify(task.mechanism())?;
-        match config.log {
+fn promise(node: &Node, log: LogFormat, roles: Roles) {
+    for (task, certificate) in node.guarantees() {
+        match log {
             LogFormat::Text => {
-                eprintln!("task {}\n{}", task.id(), guarantee::in_words(&certificate, roles));
+                eprintln!("task {task}\n{}", guarantee::in_words(certificate, roles));
             }
-            LogFormat::Json => eprintln!("{}", guarantee::as_json(&task.id(), &certificate)),
+            LogFormat::Json => eprintln!("{}", guarantee::as_json(&task, certificate)),
         }
     }
-    Ok(())
 }
 
 /// Settings of the services.

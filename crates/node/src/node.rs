@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use incrowd_privacy::Certificate;
 use incrowd_protocol::{Task, TaskId, VerificationKeys};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zeroize::Zeroizing;
@@ -102,6 +103,7 @@ pub struct Node {
     address: SocketAddr,
     admin_address: SocketAddr,
     tasks: Vec<Task>,
+    certificates: Vec<Certificate>,
     new_tokens: NewTokens,
 }
 
@@ -133,9 +135,19 @@ impl Node {
             return Err(ServiceError::NoTask);
         }
         check_distinct(&tasks, &config.tasks)?;
+        // Once: it takes seconds for many stages.
+        let admitted: Result<Vec<Certificate>, _> =
+            tasks.iter().map(|task| config.limits.admit(task)).collect();
+        let certificates = admitted?;
         let (tokens, new_tokens) = tokens(&files, both)?;
         let (tokens, metrics) = (Arc::new(tokens), Arc::new(Metrics::default()));
-        let service = Service { config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
+        let service = Service {
+            config,
+            tasks: &tasks,
+            certificates: &certificates,
+            tokens: &tokens,
+            metrics: &metrics,
+        };
         let shuffler = shuffler_keys
             .map(|keys| {
                 Ok::<_, StoreError>((SqliteShufflerStore::open(&files.shuffler_store)?, keys))
@@ -191,7 +203,7 @@ impl Node {
         if let Some((bandit, source)) = learning {
             bandit.collect(source);
         }
-        Ok(Self { process, address, admin_address, tasks, new_tokens })
+        Ok(Self { process, address, admin_address, tasks, certificates, new_tokens })
     }
 
     /// Where devices come.
@@ -207,6 +219,11 @@ impl Node {
     /// The tasks that are served.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.iter().map(Task::id)
+    }
+
+    /// What the tasks guarantee.
+    pub fn guarantees(&self) -> impl Iterator<Item = (TaskId, &Certificate)> {
+        self.tasks().zip(&self.certificates)
     }
 
     /// Tokens that were made at this start; only now can they be shown.

@@ -37,6 +37,7 @@ impl Service {
         let service = role::Service {
             config: &place.config,
             tasks: std::slice::from_ref(&place.task),
+            certificates: &[place.config.limits.admit(&place.task).unwrap()],
             tokens: &tokens,
             metrics: &metrics,
         };

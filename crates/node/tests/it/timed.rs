@@ -75,8 +75,13 @@ impl Set {
         let keys = Keys::load(&files.shuffler_keys, KeyRole::Shuffler).unwrap();
         let tokens = Arc::new(Tokens::load(&files.tokens).unwrap());
         let (tasks, metrics) = ([place.task.clone()], Arc::new(Metrics::default()));
-        let service =
-            Service { config: &place.config, tasks: &tasks, tokens: &tokens, metrics: &metrics };
+        let service = Service {
+            config: &place.config,
+            tasks: &tasks,
+            certificates: &[place.config.limits.admit(&place.task).unwrap()],
+            tokens: &tokens,
+            metrics: &metrics,
+        };
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
