@@ -54,10 +54,14 @@ impl TaskFile {
 pub fn load_task(path: &Path, own: Option<VerificationKeys>) -> Result<Task, ServiceError> {
     match TaskFile::read(path)?.with_keys(own) {
         TaskFile::Task(task) => Ok(task),
-        TaskFile::Plan(_) => Err(ServiceError::TaskFile {
-            path: path.to_owned(),
-            message: "it has no [keys]: complete it with `incrowd task new`".into(),
-        }),
+        TaskFile::Plan(_) => Err(no_keys(path)),
+    }
+}
+
+fn no_keys(path: &Path) -> ServiceError {
+    ServiceError::TaskFile {
+        path: path.to_owned(),
+        message: "it has no [keys]: complete it with `incrowd task new`".into(),
     }
 }
 
@@ -99,7 +103,20 @@ impl Files {
     /// The task that the service of this folder serves by a file or an id: one without keys is
     /// completed with those in the folder, if both are there.
     pub fn task(&self, argument: &Path) -> Result<Task, ServiceError> {
-        load_task(&self.task_file(argument)?, self.verification_keys()?)
+        let path = self.task_file(argument)?;
+        match self.read_task(&path)? {
+            TaskFile::Task(task) => Ok(task),
+            TaskFile::Plan(_) => Err(no_keys(&path)),
+        }
+    }
+
+    /// The same, also where nobody's keys complete a file. Keys in the folder are not looked at
+    /// for a file that has its own.
+    pub fn read_task(&self, path: &Path) -> Result<TaskFile, ServiceError> {
+        match TaskFile::read(path)? {
+            file @ TaskFile::Task(_) => Ok(file),
+            file @ TaskFile::Plan(_) => Ok(file.with_keys(self.verification_keys()?)),
+        }
     }
 }
 

@@ -77,9 +77,9 @@ pub struct ShowArguments {
 pub fn show(arguments: &ShowArguments) -> Result<(), Box<dyn Error>> {
     let ShowArguments { file, data } = arguments;
     let files = Files::of(data);
-    let read = TaskFile::read(&files.task_file(file)?)?;
-    let completed = matches!(read, TaskFile::Plan(_));
-    let config = match read.with_keys(files.verification_keys()?) {
+    let path = files.task_file(file)?;
+    let completed = matches!(TaskFile::read(&path)?, TaskFile::Plan(_));
+    let config = match files.read_task(&path)? {
         TaskFile::Task(task) => {
             out!("task {}", task.id());
             out!("shuffler {}", task.keys().shuffler);

@@ -137,7 +137,9 @@ fn nothing_panics_where_nobody_reads_or_the_disk_is_full() {
             "{arguments:?}"
         );
     }
-    for arguments in [&["plan"][..], &["serve"], &["demo", "--users", "1"], &["nothing"]] {
+    for arguments in
+        [&["plan"][..], &["serve", "--data", "/proc/none"], &["demo", "--users", "1"], &["nothing"]]
+    {
         assert_eq!(to("/dev/full", arguments, true).status.code(), Some(2), "{arguments:?}");
     }
 }
@@ -196,13 +198,12 @@ fn task_files_that_are_wrong_say_where_and_which_rule() {
             assert!(rule.starts_with("TOML") || !said.contains("line 1"), "{command}: {said}");
         }
     }
-    for command in
-        ["task show /no/t.toml", "serve --task /no/t.toml", "certify --task-file /no/t.toml"]
-    {
-        let said = refused(command);
+    let data = shown(&folder.path().join("none"));
+    for command in ["task show", "certify --task-file", &format!("serve --data {data} --task")] {
+        let said = refused(&format!("{command} /no/t.toml"));
         assert!(said.contains("there is no task file /no/t.toml\nhint: `incrowd plan"), "{said}");
     }
-    let said = refused("serve");
+    let said = refused(&format!("serve --data {data}"));
     assert!(said.contains("no task to serve\nhint: ") && said.contains("--task-file"), "{said}");
 }
 
