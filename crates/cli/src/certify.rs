@@ -4,7 +4,7 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use incrowd_node::TaskFile;
-use incrowd_planner::{number, paper};
+use incrowd_planner::{DEFAULT_LOCAL_EPSILON, number, paper};
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{Setting, StageSetting, honest_others},
@@ -146,6 +146,15 @@ fn curve(certificate: &Certificate) -> Vec<Point> {
 
 fn print(certificate: &Certificate, rows: &[Row], curve: &[Point], wanted: Option<Bound>) {
     out!("{}", wrapped(&certificate.to_string()));
+    if certificate.epsilon_local() > DEFAULT_LOCAL_EPSILON {
+        out!(
+            "{}",
+            wrapped(&format!(
+                "The local epsilon of {} is no protection: everything rests on a shuffler that shows nobody single reports.",
+                format_epsilon(certificate.epsilon_local())
+            ))
+        );
+    }
     if !curve.is_empty() {
         out!("All releases and models together, at other epsilons");
         out!("  {:>10} {:>10}", "epsilon", "delta");

@@ -3,7 +3,7 @@
 use std::{error::Error, fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, read_token};
+use incrowd_node::{LogFormat, Relay, Signals, TlsConfig, init_log, parse_address, read_token};
 
 use crate::runtime;
 
@@ -24,7 +24,9 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
     /// Where devices come; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8790")]
+    #[arg(
+        long, value_name = "ADDRESS", default_value = "127.0.0.1:8790", value_parser = parse_address
+    )]
     listen: SocketAddr,
     /// PEM file with the certificates to trust for the gateway, instead of the system's.
     #[arg(long, value_name = "PEM")]

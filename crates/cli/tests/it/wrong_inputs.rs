@@ -46,6 +46,8 @@ fn numbers_are_read_as_people_write_them() {
     let usual = plan("5000", "1");
     assert_eq!(plan("5e3", "1.0"), usual);
     assert_eq!(plan("5_000", "1e0"), usual);
+    let high = good("certify --dimension 500 --keep 0.5 --batch-size 1e3");
+    assert!(high.contains("is no protection: everything rests on a shuffler"), "{high}");
     assert!(good("certify --dimension 2 --schedule 2x1e3x1x0.5").contains("Certificate"));
     good("certify --local-epsilon 4 --batch-size 1_000.0 --bound clones");
     for (arguments, rule) in [
@@ -289,6 +291,8 @@ fn addresses_may_have_names_and_paths_must_be_text() {
     let shown = good("config show --listen localhost:1 --admin-listen [::1]:2");
     assert!(shown.contains("admin_listen = \"[::1]:2\""), "{shown}");
     assert!(shown.contains("\nlisten = \"localhost:1\""), "{shown}");
+    let said = answer("relay --gateway http://127.0.0.1:1 --token-file t --listen :80");
+    assert!(said.contains("'--listen <ADDRESS>': \":80\" must be an address and a port"), "{said}");
     let mut variable = incrowd();
     variable.args(["config", "show"]).env("INCROWD_LISTEN", "localhost:3");
     assert!(text(&variable.output().unwrap().stdout).contains(":3\""));
