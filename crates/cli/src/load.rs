@@ -20,7 +20,11 @@ use incrowd_node::{Files, read_token};
 use incrowd_protocol::{EntityTag, Model, ReportId, Task, TaskId, TaskNotice, push_report};
 use incrowd_transport::{Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError};
 use serde::Serialize;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
 
 use crate::{Output, print::wrapped, progress::Progress, runtime, task::trust};
 
@@ -221,6 +225,7 @@ async fn measure(
     if let Some(bandit) = bandit {
         background.spawn(follow_models(bandit, task, published));
     }
+    background.spawn(stop_on(signal(SignalKind::interrupt())?, target.clone()));
     background.spawn(show_progress(target.clone(), arguments.reports));
 
     let started = Instant::now();
@@ -275,6 +280,13 @@ fn models_at(
     );
     eprintln!("hint: --follow-model-url fetches them");
     Ok(None)
+}
+
+/// On Ctrl-C no more reports are begun, and what was measured is printed.
+async fn stop_on(mut interrupt: Signal, target: Arc<Target>) {
+    interrupt.recv().await;
+    let left = target.left.swap(0, Ordering::Relaxed);
+    eprintln!("stopped: {left} reports were not begun (--reports {left} sends them)");
 }
 
 /// Says how many reports are begun.

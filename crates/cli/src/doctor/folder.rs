@@ -44,7 +44,7 @@ fn writable(data: &Path, findings: &mut Findings) {
     match free {
         Ok(free) if free < LITTLE => {
             findings
-                .bad(format!("data folder {name}: only {} MB of the disk are free", free >> 20));
+                .note(format!("data folder {name}: only {} MB of the disk are free", free >> 20));
         }
         _ if data.exists() => findings.good(format!("data folder {name}")),
         _ => findings.good(format!("data folder {name} is made at the first start")),
@@ -144,25 +144,13 @@ fn tasks(config: &NodeConfig, roles: Roles, shuffler: Key, bandit: Key, findings
                 (plan.mechanism().clone(), title)
             }
             Ok(TaskFile::Task(task)) => {
-                let (mechanism, title) = (task.mechanism().clone(), format!("task {}", task.id()));
-                for (role, own, named) in [
-                    ("shuffler", shuffler, task.keys().shuffler),
-                    ("bandit", bandit, task.keys().bandit),
-                ] {
-                    let same = match own {
-                        Key::None => true,
-                        Key::New => false,
-                        Key::There(key) => key == named,
-                    };
-                    if !same {
-                        findings.bad(format!("{name} names another key of the {role} than the one here: it is another operator's task"));
-                    }
-                }
+                named_keys(path, &task, shuffler, bandit, findings);
                 if let Some((first, _)) = seen.iter().find(|(_, other)| other.id() == task.id()) {
                     findings.bad(format!("{name} is the same task as {}", first.display()));
                 }
+                let described = (task.mechanism().clone(), format!("task {}", task.id()));
                 seen.push((path, task));
-                (mechanism, title)
+                described
             }
         };
         match config.limits.admit_mechanism(&mechanism) {
@@ -173,6 +161,26 @@ fn tasks(config: &NodeConfig, roles: Roles, shuffler: Key, bandit: Key, findings
                 certificate.delta()
             )),
             Err(error) => findings.bad(format!("{name}: {error}")),
+        }
+    }
+}
+
+/// Whether a task names the keys of this service.
+fn named_keys(path: &Path, task: &Task, shuffler: Key, bandit: Key, findings: &mut Findings) {
+    let named = task.keys();
+    for (role, own, named) in
+        [("shuffler", shuffler, named.shuffler), ("bandit", bandit, named.bandit)]
+    {
+        let same = match own {
+            Key::None => true,
+            Key::New => false,
+            Key::There(key) => key == named,
+        };
+        if !same {
+            findings.bad(format!(
+                "{} names another key of the {role} than the one here: it is another operator's task",
+                path.display()
+            ));
         }
     }
 }

@@ -170,16 +170,17 @@ fn round_keys(config: &NodeConfig, files: &Files, findings: &mut Findings) {
 
 /// Whether devices will find models.
 fn models(config: &NodeConfig, roles: Roles, findings: &mut Findings) {
+    let own = format!("//{}", config.listen);
     match (&config.shuffler.model_url, roles) {
         (None, Roles::Shuffler) => findings.note(
             "shuffler.model_url is not set: devices look for models at this shuffler, which has none, unless a proxy in front sends these requests to the bandit",
         ),
-        (Some(url), _) if url.ends_with(&format!("//{}", config.listen)) && roles == Roles::Shuffler => {
-            findings.note(format!("shuffler.model_url is {url}, this shuffler itself, which has no models"));
-        }
-        (Some(url), Roles::Both) => {
-            findings.note(format!("devices fetch models at {url} (shuffler.model_url), not from this process"));
-        }
+        (Some(url), Roles::Shuffler) if url.ends_with(&own) => findings.note(format!(
+            "shuffler.model_url is {url}, this shuffler itself, which has no models"
+        )),
+        (Some(url), Roles::Both) => findings.note(format!(
+            "devices fetch models at {url} (shuffler.model_url), not from this process"
+        )),
         _ => {}
     }
 }

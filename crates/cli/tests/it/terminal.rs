@@ -1,7 +1,11 @@
 //! What a person reads: lines that fit a terminal, the guarantee at every start, and why reports
 //! were lost.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Command, Stdio},
+};
 
 use crate::support::{LIFTED, Site, good, incrowd, output, text};
 
@@ -140,6 +144,24 @@ fn load_fails_and_says_why_when_reports_are_lost() {
     let (code, said) = load(&device);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("late: their round closed before they arrived"), "{said}");
+    // Ctrl-C ends it with what was measured so far.
+    let mut slow = incrowd();
+    slow.args(["load", "--url", &service.url, "--task", &site.task.id().to_string()]);
+    slow.args(["--rate", "20", "--connections", "1", "--reports", "5000", "--output", "json"]);
+    slow.arg("--token-file").arg(site.path("device.token")).stdout(Stdio::piped());
+    let mut slow = slow.stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut stderr = BufReader::new(slow.stderr.take().unwrap());
+    while !first.contains("/5000 reports") {
+        assert!(stderr.read_line(&mut first).unwrap() > 0, "{first}");
+    }
+    let kill = format!("kill -INT {}", slow.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let (slow, mut rest) = (slow.wait_with_output().unwrap(), String::new());
+    stderr.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("reports were not begun (--reports "), "{rest}");
+    let measured: serde_json::Value = serde_json::from_slice(&slow.stdout).unwrap();
+    assert!(measured["reports"].as_u64().unwrap() < 5000, "{measured}");
     let (code, said) = load(&format!("{} --ca /no/ca.pem", token("device")));
     assert_eq!(code, Some(2));
     assert!(said.contains("cannot read --ca /no/ca.pem: No such file"), "{said}");

@@ -142,7 +142,8 @@ mean reward          estimate  95 % interval          reports
 {}  {:>10.0}
 difference           {d:>8}  {lower:>7} to {upper:>7}
 
-Personalization earns {d} more per decision; with 95 % confidence between {lower} and {upper}.
+Personalization earns {d} more per decision; with 95 % confidence between
+{lower} and {upper}.
 ",
         row("with the incumbent", &found["incumbent"]),
         number(&found["incumbent"]["reports"]),
