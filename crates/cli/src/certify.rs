@@ -1,9 +1,10 @@
 //! `incrowd certify`: what a mechanism guarantees.
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use incrowd_planner::paper;
+use incrowd_node::TaskFile;
+use incrowd_planner::{DEFAULT_LOCAL_EPSILON, number, paper};
 use incrowd_privacy::{
     Bound, BoundName, Certificate, PrivacyError,
     central::{Setting, StageSetting, honest_others},
@@ -11,13 +12,12 @@ use incrowd_privacy::{
 };
 use incrowd_protocol::{
     BatchSize, Closes, CodebookLaw, Delta, Dimension, FlipProbability, HonestFraction, Law,
-    Mechanism, MechanismConfig, OutsideProbability, Participations, Stage, TaskConfig,
+    Mechanism, MechanismConfig, OutsideProbability, Participations, Stage, format_number,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::Output;
-use crate::layout::LayoutArguments;
+use crate::{Output, layout::LayoutArguments, print::wrapped};
 
 /// What a mechanism guarantees, proved: local and central epsilon, with the bound that gives each.
 ///
@@ -145,7 +145,16 @@ fn curve(certificate: &Certificate) -> Vec<Point> {
 }
 
 fn print(certificate: &Certificate, rows: &[Row], curve: &[Point], wanted: Option<Bound>) {
-    out!("{}", certificate.to_string().trim_end());
+    out!("{}", wrapped(&certificate.to_string()));
+    if certificate.epsilon_local() > DEFAULT_LOCAL_EPSILON {
+        out!(
+            "{}",
+            wrapped(&format!(
+                "The local epsilon of {} is no protection: everything rests on a shuffler that shows nobody single reports.",
+                format_epsilon(certificate.epsilon_local())
+            ))
+        );
+    }
     if !curve.is_empty() {
         out!("All releases and models together, at other epsilons");
         out!("  {:>10} {:>10}", "epsilon", "delta");
@@ -157,7 +166,7 @@ fn print(certificate: &Certificate, rows: &[Row], curve: &[Point], wanted: Optio
         out!("Every bound for the stage that tells most");
     }
     for row in rows {
-        let mark = if row.certificate { "" } else { " (as the paper has it, not a certificate)" };
+        let mark = if row.certificate { "" } else { " (the paper's, uncertified)" };
         let (name, epsilon) = (name(row.bound), format_epsilon(row.epsilon));
         out!("  {:<13} {name:<22} {epsilon:>12}{mark}", row.of);
     }
@@ -197,9 +206,12 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
             out!("{value:#}");
         }
         Output::Text => out!(
-            "Any {}-locally private report, shuffled with {size}: ({}, {delta:e})-differentially private by clones",
-            epsilon_local,
-            format_epsilon(epsilon)
+            "{}",
+            wrapped(&format!(
+                "Any {}-locally private report, shuffled with {size}: ({}, {delta:e})-differentially private by clones",
+                format_number(epsilon_local),
+                format_epsilon(epsilon)
+            ))
         ),
     }
     Ok(ExitCode::SUCCESS)
@@ -207,11 +219,10 @@ fn generic(arguments: &Arguments, epsilon_local: f64) -> Result<ExitCode, Box<dy
 
 fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
     if let Some(path) = &arguments.task_file {
-        let text =
-            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let task: TaskConfig =
-            toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        return Ok(task.mechanism().clone());
+        return Ok(match TaskFile::read(path)? {
+            TaskFile::Plan(config) => config.mechanism().clone(),
+            TaskFile::Task(task) => task.mechanism().clone(),
+        });
     }
     let config = MechanismConfig {
         dimension: arguments
@@ -234,8 +245,9 @@ fn mechanism(arguments: &Arguments) -> Result<Mechanism, Box<dyn Error>> {
 fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
     let law = match (arguments.words, arguments.chosen, arguments.outside) {
         (Some(words), Some(chosen), Some(outside)) => {
-            let outside = OutsideProbability::from_keep(1.0 - outside)
-                .map_err(|_| format!("outside is {outside}, must be above 0 and below 1 - 1e-9"))?;
+            let outside = OutsideProbability::from_keep(1.0 - outside).map_err(|_| {
+                format!("outside is {}, must be above 0 and below 1 - 1e-9", format_number(outside))
+            })?;
             let moment_weight = arguments.moment_weight;
             Law::Codebook(CodebookLaw { words, chosen, outside, moment_weight })
         }
@@ -250,15 +262,17 @@ fn stage(arguments: &Arguments) -> Result<Stage, Box<dyn Error>> {
 fn flip(arguments: &Arguments) -> Result<FlipProbability, Box<dyn Error>> {
     match (arguments.keep, arguments.flip) {
         (Some(keep), _) => keep_probability(keep),
-        (None, Some(flip)) => FlipProbability::from_keep(1.0 - flip)
-            .map_err(|_| format!("flip is {flip}, must be above 0 and below 1 - 1e-9").into()),
+        (None, Some(flip)) => FlipProbability::from_keep(1.0 - flip).map_err(|_| {
+            format!("flip is {}, must be above 0 and below 1 - 1e-9", format_number(flip)).into()
+        }),
         (None, None) => Err("--keep, --flip or --words is missing".into()),
     }
 }
 
 fn keep_probability(keep: f64) -> Result<FlipProbability, Box<dyn Error>> {
-    FlipProbability::from_keep(keep)
-        .map_err(|_| format!("keep is {keep}, must be above 1e-9 and below 1").into())
+    FlipProbability::from_keep(keep).map_err(|_| {
+        format!("keep is {}, must be above 1e-9 and below 1", format_number(keep)).into()
+    })
 }
 
 fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
@@ -271,8 +285,8 @@ fn stages(text: &str) -> Result<Vec<Stage>, Box<dyn Error>> {
         let [rounds, size, bits, keep] = part.split('x').map(str::trim).collect::<Vec<_>>()[..]
             .try_into()
             .map_err(|_| rule())?;
-        let number = |text: &str| text.parse::<u32>().map_err(|_| rule());
-        let flip = keep_probability(keep.parse().map_err(|_| rule())?)?;
+        let number = |text: &str| number::whole(text, 0, u32::MAX).map_err(|_| rule());
+        let flip = keep_probability(number::real(keep).map_err(|_| rule())?)?;
         Ok(Stage {
             rounds: number(rounds)?,
             size: number(size)?,

@@ -1,21 +1,16 @@
 //! `incrowd demo`: the whole loop, over real services.
 
-use std::{
-    error::Error,
-    io::IsTerminal,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{error::Error, process::ExitCode, time::Duration};
 
 use clap::Args;
-use incrowd_privacy::{certify, format_epsilon};
+use incrowd_node::Roles;
+use incrowd_privacy::certify;
 use incrowd_sim::{
-    Simulation, Summary,
+    Simulation,
     demo::{self, DemoConfig, REGRET_LIMIT},
 };
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::{Output, moment, served::Served};
+use crate::{Output, guarantee, moment, progress::Progress, served::Served};
 
 /// From the start of the program to the opening of round 1: what a node takes to start.
 const START: Duration = Duration::from_millis(500);
@@ -59,18 +54,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let task = problem.timed_task(opens, *window)?;
     let people = problem.people(*seed)?;
     let certificate = certify(task.mechanism())?;
-    eprintln!(
-        "all releases and models together are ({}, {:e})-differentially private, about what a person reports and whether they do",
-        format_epsilon(certificate.epsilon_central()),
-        certificate.delta()
-    );
+    eprintln!("{}", guarantee::in_words(&certificate, Roles::Both));
     let data = tempfile::tempdir()?;
     let served = Served::start(&task, problem.batch_size, data.path())?;
     let simulation = Simulation::new(people, served)?;
-    let mut progress =
-        Progress::new(u64::from(problem.users / problem.batch_size * problem.batch_size))?;
-    let summary = problem.run(simulation, |summary| progress.show(summary))?;
-    progress.bar.finish_and_clear();
+    let people = u64::from(problem.users / problem.batch_size * problem.batch_size);
+    let mut progress = Progress::new(people, "people");
+    let summary = problem.run(simulation, |summary| {
+        let regret = || format!("regret {:.1}% of random", 100.0 * summary.regret_share());
+        progress.show(summary.users, regret);
+    })?;
+    drop(progress);
     match output {
         Output::Text => out!("{}", demo::table(*seed, &summary).trim_end()),
         Output::Json => out!("{:#}", demo::json(*seed, &summary)),
@@ -81,32 +75,4 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A bar on a terminal, otherwise a line every ten seconds.
-struct Progress {
-    bar: ProgressBar,
-    people: u64,
-    terminal: bool,
-    last_line: Option<Instant>,
-}
-
-impl Progress {
-    fn new(people: u64) -> Result<Self, Box<dyn Error>> {
-        let bar = ProgressBar::new(people).with_style(ProgressStyle::with_template(
-            "{bar:40} {human_pos}/{human_len} people, {per_sec}, {eta} left, regret {msg} of random",
-        )?);
-        Ok(Self { bar, people, terminal: std::io::stderr().is_terminal(), last_line: None })
-    }
-
-    fn show(&mut self, summary: &Summary) {
-        let share = format!("{:.1}%", 100.0 * summary.regret_share());
-        if self.terminal {
-            self.bar.set_position(summary.users);
-            self.bar.set_message(share);
-        } else if self.last_line.is_none_or(|last| last.elapsed().as_secs() >= 10) {
-            eprintln!("{}/{} people, regret {share} of random", summary.users, self.people);
-            self.last_line = Some(Instant::now());
-        }
-    }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     Output,
     features::{self, SAME_FOR_EVERYONE},
+    print::wrapped,
 };
 
 /// Make a prior from public or consented data, so that the first model exists before the first
@@ -63,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let notes = notes(&examples, &fit)?;
     match arguments.output {
         Output::Json => out!("{:#}", as_json(&fit, &notes)),
-        Output::Text => out!("{}", as_text(&fit, &notes)),
+        Output::Text => out!("{}", wrapped(&as_text(&fit, &notes))),
     }
     Ok(ExitCode::SUCCESS)
 }

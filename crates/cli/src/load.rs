@@ -16,17 +16,21 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::read_token;
+use incrowd_node::{Files, read_token};
 use incrowd_protocol::{EntityTag, Model, ReportId, Task, TaskId, TaskNotice, push_report};
-use incrowd_transport::{
-    Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError, Trust,
-};
+use incrowd_transport::{Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError};
 use serde::Serialize;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
 
-use crate::{Output, runtime};
+use crate::{Output, print::wrapped, progress::Progress, runtime, task::trust};
 
 /// Send a bounded number of reports to a service, and measure.
+///
+/// The exit code is 1 if any report is not accepted; stderr then says why, and what helps.
 ///
 /// Each report takes the way of a real one: a new device with the operating system's randomness
 /// ranks a few random actions with the published model, randomizes its answer for the published
@@ -40,23 +44,32 @@ pub struct Arguments {
     /// Base address of the shuffler.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
-    /// The task's id.
-    #[arg(long)]
-    task: TaskId,
+    /// The task's id, or its file.
+    #[arg(long, value_name = "ID")]
+    task: PathBuf,
+    /// Data folder whose keys complete a planner's file.
+    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+    data: PathBuf,
     /// File with a device token.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Send the token over plain HTTP to another machine, because a private network protects it.
     #[arg(long)]
     allow_plain_http: bool,
-    /// Reports in all, at most 100 million.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    /// PEM file with the certificates to trust, instead of the system's.
+    #[arg(long, value_name = "PEM")]
+    ca: Option<PathBuf>,
+    /// Fetch models also where the shuffler says that they are elsewhere (shuffler.model_url).
+    #[arg(long)]
+    follow_model_url: bool,
+    /// Reports in all, 1 to 100 million.
+    #[arg(long, default_value_t = 10_000)]
     reports: u64,
-    /// Requests at the same time.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    /// Requests at the same time, 1 to 4096.
+    #[arg(long, default_value_t = 64)]
     connections: u16,
     /// Reports in one request, 1 to 4096.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 1)]
     bulk: u16,
     /// Reports a second to aim at; as fast as it goes if not given. Latency then counts from when a
     /// report was due.
@@ -65,13 +78,16 @@ pub struct Arguments {
     /// Do not seal (the task must allow plain reports).
     #[arg(long)]
     plain: bool,
-    /// Actions each device ranks.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Actions each device ranks, 1 to 1000.
+    #[arg(long, default_value_t = 10)]
     actions: u16,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
+
+/// The outcome of a report that counts.
+const ACCEPTED: &str = "accepted";
 
 /// What all connections share.
 struct Target {
@@ -109,32 +125,92 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Some(path) => Some(read_token(path)?.to_string()),
         None => None,
     };
-    if arguments.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
-        return Err("rate must be above 0".into());
-    }
-    let measured = runtime()?.block_on(measure(arguments, token))?;
+    check(arguments)?;
+    let task = task_id(arguments)?;
+    let measured = runtime()?.block_on(measure(arguments, &task, token))?;
     match arguments.output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&measured)?),
         Output::Text => print(&measured),
     }
-    let counted = measured.outcomes.get("accepted").copied().unwrap_or(0);
-    if measured.outcomes.keys().any(|name| name == "unauthorized" || name == "forbidden") {
-        eprintln!(
-            "hint: the service takes reports with a device token: `incrowd keys token --role device --data <its folder> --out device.token` makes one, --token-file device.token sends it"
-        );
-    }
-    Ok(ExitCode::from(u8::from(counted == 0)))
+    let lost = losses(&measured, arguments.token_file.is_some());
+    lost.iter().for_each(|line| eprintln!("{}", wrapped(line)));
+    Ok(ExitCode::from(u8::from(!lost.is_empty())))
 }
 
-async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measured, Box<dyn Error>> {
-    let address = Address::new(&arguments.url, "url", arguments.allow_plain_http)?;
-    let shuffler = ShufflerApi::new(Route::Direct(address.clone()), token, &Trust::System)?;
-    let (_, notice) = shuffler.notice(&arguments.task).await?;
-    let models = match &notice.model_url {
-        Some(url) => Address::new(url, "model url", arguments.allow_plain_http)?,
-        None => address,
+/// The id that an id, or a file, is of.
+fn task_id(arguments: &Arguments) -> Result<TaskId, Box<dyn Error>> {
+    match arguments.task.to_str().and_then(|id| id.parse().ok()) {
+        Some(id) => Ok(id),
+        None => Ok(Files::of(&arguments.data).task(&arguments.task)?.id()),
+    }
+}
+
+fn check(arguments: &Arguments) -> Result<(), String> {
+    let &Arguments { reports, connections, bulk, actions, rate, .. } = arguments;
+    for (name, found, most) in [
+        ("reports", reports, 100_000_000),
+        ("connections", connections.into(), 4096),
+        ("bulk", bulk.into(), 4096),
+        ("actions", actions.into(), 1000),
+    ] {
+        if !(1..=most).contains(&found) {
+            return Err(format!("{name} is {found}, must be from 1 to {most}"));
+        }
+    }
+    match rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
+        Some(rate) => Err(format!("rate is {rate}, must be above 0 and finite")),
+        None => Ok(()),
+    }
+}
+
+/// Why reports were not accepted, and what helps.
+fn losses(measured: &Measured, token: bool) -> Vec<String> {
+    let lost = measured.outcomes.iter().filter(|(outcome, _)| *outcome != ACCEPTED);
+    let line = |(outcome, &reports): (&String, &u64)| {
+        let share = 100.0 * reports as f64 / measured.reports as f64;
+        format!("{share:.1} % {outcome}: {}", reason(outcome, token))
     };
-    let bandit = BanditApi::new(models, &Trust::System)?;
+    lost.map(line).collect()
+}
+
+/// What an outcome means to whoever tries a service.
+fn reason(outcome: &str, token: bool) -> &'static str {
+    match outcome {
+        "unauthorized" if token => {
+            "the shuffler does not know the token of --token-file: its operator makes one with `incrowd keys token --role device --data <its folder> --out device.token`"
+        }
+        "unauthorized" => {
+            "the shuffler wants a device token: give --token-file with one that its operator made with `incrowd keys token --role device --data <its folder> --out device.token`"
+        }
+        "forbidden" => {
+            "the token of --token-file is of another role: its operator makes one with `incrowd keys token --role device --data <its folder> --out device.token`"
+        }
+        "late" | "other-law" => {
+            "their round closed before they arrived. A real device does not send them again. Use fewer --connections, a smaller --bulk, or a task with larger batches"
+        }
+        "early" => "their round is not open yet: `incrowd task show` says when round 1 opens",
+        "rate-limited" => {
+            "above http.reports_per_second_per_peer of the service: give a smaller --rate. A real device tries again later"
+        }
+        "unavailable" => {
+            "the service could not store them or had too many requests: its /readyz and log say why. A real device tries again later"
+        }
+        "finished" => "the task is over: plan a new one",
+        _ => "docs/problems.md explains it",
+    }
+}
+
+async fn measure(
+    arguments: &Arguments,
+    task: &TaskId,
+    token: Option<String>,
+) -> Result<Measured, Box<dyn Error>> {
+    let address = Address::new(&arguments.url, "url", arguments.allow_plain_http)?;
+    let trust = trust(arguments.ca.as_deref())?;
+    let shuffler = ShufflerApi::new(Route::Direct(address.clone()), token, &trust)?;
+    let (_, notice) = shuffler.notice(task).await?;
+    let models = models_at(&notice, address, arguments.follow_model_url)?;
+    let bandit = models.map(|models| BanditApi::new(models, &trust)).transpose()?;
     let task = notice.task.clone();
     let (published, model) = watch::channel(None);
     let target = Arc::new(Target {
@@ -149,7 +225,11 @@ async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measure
     });
     target.refresh_round().await?;
     let mut background = JoinSet::new();
-    background.spawn(follow_models(bandit, task, published));
+    if let Some(bandit) = bandit {
+        background.spawn(follow_models(bandit, task, published));
+    }
+    background.spawn(stop_on(signal(SignalKind::interrupt())?, target.clone()));
+    background.spawn(show_progress(target.clone(), arguments.reports));
 
     let started = Instant::now();
     let mut connections: JoinSet<Result<Tally, String>> = JoinSet::new();
@@ -170,6 +250,7 @@ async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measure
     while let Some(finished) = connections.join_next().await {
         tally.add(&finished??);
     }
+    background.shutdown().await;
     let seconds = started.elapsed().as_secs_f64();
     let reports: u64 = tally.outcomes.values().sum();
     let at = |quantile| tally.latency.value_at_quantile(quantile) as f64 / 1e3;
@@ -184,6 +265,43 @@ async fn measure(arguments: &Arguments, token: Option<String>) -> Result<Measure
         milliseconds_max: tally.latency.max() as f64 / 1e3,
         outcomes: tally.outcomes,
     })
+}
+
+/// Where models come from: the shuffler's own server, or another one if that is wanted.
+fn models_at(
+    notice: &TaskNotice,
+    shuffler: Address,
+    follow: bool,
+) -> Result<Option<Address>, Box<dyn Error>> {
+    let Some(url) = &notice.model_url else { return Ok(Some(shuffler)) };
+    let models = Address::new(url, "model url", true)?;
+    if follow || models.is_server_of(&shuffler) {
+        return Ok(Some(models));
+    }
+    eprintln!(
+        "models are at {url}, another server, and are not fetched: devices choose without one"
+    );
+    eprintln!("hint: --follow-model-url fetches them");
+    Ok(None)
+}
+
+/// On Ctrl-C no more reports are begun, and what was measured is printed.
+async fn stop_on(mut interrupt: Signal, target: Arc<Target>) {
+    interrupt.recv().await;
+    let left = target.left.swap(0, Ordering::Relaxed);
+    eprintln!("stopped: {left} reports were not begun (--reports {left} sends them)");
+}
+
+/// Says how many reports are begun.
+async fn show_progress(target: Arc<Target>, of: u64) {
+    let mut progress = Progress::new(of, "reports");
+    let began = Instant::now();
+    loop {
+        let begun = of - target.left.load(Ordering::Relaxed);
+        let seconds = began.elapsed().as_secs_f64();
+        progress.show(begun, || format!("{:.0} a second", begun as f64 / seconds));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 struct Pace {
@@ -273,7 +391,7 @@ impl Target {
     /// Outcomes of the reports of a request, by problem.
     async fn send(&self, upload: Upload, number: u64) -> Vec<(String, u64)> {
         let (task, sealed) = (&self.notice.id, !self.plain);
-        let accepted = |number| ("accepted".to_owned(), number);
+        let accepted = |number| (ACCEPTED.to_owned(), number);
         let sent = match upload {
             Upload::One(id, body) => {
                 let put = self.shuffler.put(task, id, sealed, body).await;

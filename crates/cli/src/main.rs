@@ -1,34 +1,35 @@
 //! The product. Data goes to stdout, talk to stderr.
 
-/// Prints a line of data; quietly stops when nobody reads any more (`incrowd plan | head`).
-macro_rules! out {
-    ($($argument:tt)*) => { $crate::print_line(format_args!($($argument)*)) };
-}
+#[macro_use]
+mod print;
 
 mod certify;
+mod confirm;
 mod demo;
 mod doctor;
 mod features;
 mod fit;
+mod guarantee;
 mod keys;
 mod layout;
 mod load;
 mod moment;
 mod plan;
 mod plot;
+mod progress;
 mod relay;
 mod served;
 mod service;
 mod task;
 mod uplift;
+mod written_numbers;
 
 use std::{
-    fmt,
-    io::{self, Write},
-    process::{self, ExitCode},
+    io::{self, IsTerminal},
+    process::ExitCode,
 };
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use incrowd_node::Roles;
 
@@ -38,7 +39,7 @@ use incrowd_node::Roles;
 /// shuffler releases only sums over full batches; a bandit turns the sums into the next model. See
 /// `docs/design.md`.
 #[derive(Parser)]
-#[command(name = "incrowd", version)]
+#[command(name = "incrowd", version, max_term_width = print::WIDTH)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -65,13 +66,7 @@ enum Command {
     },
     Config(service::ConfigArguments),
     Demo(demo::Arguments),
-    /// Check settings, keys, tokens, tasks, stores and addresses of a service, without changing
-    /// anything.
-    ///
-    /// The exit code is 1 if something would keep a service from working.
-    ///
-    /// Example: incrowd doctor --config incrowd.toml
-    Doctor(Box<service::Arguments>),
+    Doctor(Box<doctor::Arguments>),
     Fit(fit::Arguments),
     Keys(keys::Arguments),
     Load(load::Arguments),
@@ -108,11 +103,35 @@ enum Output {
 
 /// Exit codes: 0 as it should be, 1 the result is not good enough, 2 the request cannot be done.
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let matches = written_numbers::read_by(Arguments::command()).try_get_matches();
+    match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+        Ok(arguments) => run(arguments.command).unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }),
+        Err(told) if told.use_stderr() => {
+            // Where nobody can read it the exit code is left.
+            let _ = told.print();
+            ExitCode::from(2)
+        }
+        Err(help) => {
+            let help = help.render();
+            let styled = io::stdout().is_terminal();
+            let help = if styled { help.ansi().to_string() } else { help.to_string() };
+            print::bytes(help.as_bytes());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match command {
         Command::Bandit(arguments) => service::run(&arguments, Roles::Bandit),
         Command::Certify(arguments) => certify::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "incrowd", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "incrowd", &mut script);
+            print::bytes(&script);
             Ok(ExitCode::SUCCESS)
         }
         Command::Config(arguments) => service::config(&arguments),
@@ -126,20 +145,6 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => service::run(&arguments, Roles::Both),
         Command::Shuffler(arguments) => service::run(&arguments, Roles::Shuffler),
         Command::Task(arguments) => task::run(&arguments),
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
-        ExitCode::from(2)
-    })
-}
-
-fn print_line(line: fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(io::stdout(), "{line}") {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            process::exit(0);
-        }
-        eprintln!("error: stdout: {error}");
-        process::exit(2);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -22,6 +23,7 @@ use crate::{
     layout::LayoutArguments,
     moment::{self, Opens},
     plot,
+    print::wrapped,
 };
 
 /// From what you know (features, people, how private) to a certified mechanism and what it costs.
@@ -150,6 +152,9 @@ pub struct Arguments {
     /// Write the task configuration that the services read.
     #[arg(long, value_name = "TOML")]
     task_file: Option<PathBuf>,
+    /// Write the task file over one that exists.
+    #[arg(long, requires = "task_file")]
+    force: bool,
     /// Draw central epsilon against batch size to NAME.svg.
     #[arg(long, value_name = "NAME")]
     plot: Option<PathBuf>,
@@ -168,7 +173,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     if let Some(path) = &arguments.task_file {
         let file = moment::annotated(&toml::to_string(plan.task())?, plan.task.mechanism());
-        fs::write(path, file).map_err(|error| format!("{}: {error}", path.display()))?;
+        write_task(path, &file, arguments.force)?;
         eprintln!("wrote {}", path.display());
     }
     map.as_ref().map(Planned::write).transpose()?;
@@ -177,12 +182,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     match arguments.output {
         Output::Json => out!("{:#}", as_json(&plan, map.as_ref())),
-        Output::Text => out!("{}", as_text(&plan, map.as_ref()).trim_end()),
+        Output::Text => out!("{}", wrapped(&as_text(&plan, map.as_ref()))),
     }
     if plan.warning().is_some() && arguments.strict {
         return Ok(ExitCode::from(3));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a task file; over another one only with `force`: a service whose file is planned anew
+/// would be another service.
+fn write_task(path: &Path, file: &str, force: bool) -> Result<(), String> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).create_new(!force);
+    let written = options.open(path).and_then(|mut new| new.write_all(file.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => format!(
+            "--task-file {} exists: a service may be running with it\nhint: --force writes over it; or name another file",
+            path.display()
+        ),
+        _ => format!("cannot write --task-file {}: {error}", path.display()),
+    })
 }
 
 fn read_prior(path: &Path) -> Result<Prior, Box<dyn Error>> {
@@ -340,8 +360,12 @@ fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
     }
     if !plan.alternatives.is_empty() {
         lines.extend([String::new(), "The price of each choice (searched, not certified)".into()]);
-        lines.push("                                    batches  a report has         local  central    regret    random".into());
+        lines.push(format!(
+            "  {:<27} {:>13}  {:<15} {:>10} {:>7}",
+            "", "batch size", "a report has", "local", "lost"
+        ));
         lines.extend(plan.alternatives.iter().map(alternative));
+        lines.push("(local: local epsilon; lost: share of what uniform choices lose)".into());
     }
     if !plan.notes.is_empty() {
         lines.extend([String::new(), "Notes".into()]);
@@ -355,29 +379,29 @@ fn as_text(plan: &Plan, map: Option<&Planned>) -> String {
 fn schedule(plan: &Plan) -> Vec<String> {
     let by_time = plan.timetable.as_ref().map_or(&[][..], |table| &table.stages);
     let mut lines = vec![if by_time.is_empty() {
-        "  rounds    reports  local epsilon  central epsilon  a report has".to_owned()
+        "  rounds   reports      local   central  a report has".to_owned()
     } else {
-        "  rounds        window  expected  capacity  local epsilon  central epsilon  a report has"
-            .to_owned()
+        "  rounds       window  expected  capacity      local   central  a report has".to_owned()
     }];
     for (i, round) in plan.certificate.rounds().iter().enumerate() {
         let batches = match by_time.get(i) {
-            None => format!("{:>10}", round.stage.size),
+            None => format!("{:>9}", round.stage.size),
             Some(timed) => format!(
-                "{:>13} {:>9.0} {:>9}",
+                "{:>12} {:>9.0} {:>9}",
                 moment::span(f64::from(timed.window)),
                 timed.expected,
                 timed.capacity
             ),
         };
         lines.push(format!(
-            "{:>8} {batches} {:>14} {:>16}  {}",
+            "{:>8} {batches} {:>10} {:>9}  {}",
             round.stage.rounds,
             format_epsilon(round.epsilon_local),
             format_epsilon(round.epsilon_central),
-            round.stage.law,
+            round.stage.law.report(),
         ));
     }
+    lines.push("(local, central: certified epsilons of the rounds)".to_owned());
     lines
 }
 
@@ -448,20 +472,17 @@ fn honesty(plan: &Plan) -> String {
 
 fn alternative(alternative: &incrowd_planner::Alternative) -> String {
     let (smallest, largest) = alternative.batch_sizes;
-    let batches = if largest > smallest + 1 {
+    let sizes = if largest > smallest + 1 {
         format!("{smallest}..{largest}")
     } else {
         smallest.to_string()
     };
+    let lost = 100.0 * alternative.predicted_regret / alternative.random_regret;
     format!(
-        "  {:<27} {:>13}  {:<15} {:>10} {:>8} {:>9.0} {:>9.0}",
+        "  {:<27} {sizes:>13}  {:<15} {:>10} {lost:>6.1}%",
         alternative.change,
-        batches,
         alternative.report,
         format_epsilon(alternative.epsilon_local),
-        format_epsilon(alternative.epsilon_central),
-        alternative.predicted_regret,
-        alternative.random_regret
     )
 }
 

@@ -1,6 +1,6 @@
 //! `incrowd relay`: hides who sends from the shuffler.
 
-use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use incrowd_node::{LayersOf, LogFormat, Relay, RelayConfig, Signals, init_log};
@@ -41,12 +41,12 @@ struct Flags {
     /// Where devices come; port 0 takes a free one [default: 127.0.0.1:8790].
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     /// Where the operator comes, from this machine only: /healthz, /readyz, /metrics [default:
     /// 127.0.0.1:8791].
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    admin_listen: Option<SocketAddr>,
+    admin_listen: Option<String>,
     /// PEM file with the certificates to trust for the gateway, instead of the system's.
     #[arg(long, value_name = "PEM")]
     #[serde(skip_serializing_if = "Option::is_none")]

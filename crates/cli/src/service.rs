@@ -1,12 +1,14 @@
 //! `incrowd serve`, `shuffler`, `bandit` and `config`: the services and their settings.
 
-use std::{env, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{env, error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use incrowd_node::{AdmissionKind, Layers, LogFormat, Node, Roles, Signals, init_log};
+use incrowd_node::{
+    AdmissionKind, Files, Layers, LogFormat, Node, NodeConfig, Roles, Signals, init_log,
+};
 use serde::Serialize;
 
-use crate::{Output, runtime};
+use crate::{Output, guarantee, runtime};
 
 /// Settings of a service. Flags win over variables (INCROWD_LISTEN, INCROWD_LIMITS__EPSILON_LOCAL),
 /// which win over the file.
@@ -21,19 +23,21 @@ pub struct Arguments {
 
 #[derive(Args, Serialize)]
 struct Flags {
-    /// Where devices, bandits and relays come; port 0 takes a free one.
+    /// Where devices, bandits and relays come, like 127.0.0.1:8787 or localhost:8787; port 0 takes
+    /// a free one.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     /// Where the operator comes: /healthz, /readyz, /metrics.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    admin_listen: Option<SocketAddr>,
+    admin_listen: Option<String>,
     /// Folder with keys, tokens and stores.
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
-    /// Task file from this operator; may be given several times.
+    /// Task file from this operator, or the id of a task that was served from the data folder; may
+    /// be given several times.
     #[arg(long = "task", value_name = "TOML")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tasks: Vec<PathBuf>,
@@ -97,7 +101,31 @@ struct BanditFlags {
 impl Arguments {
     /// The settings from all places.
     pub fn layers(&self) -> Result<Layers, Box<dyn Error>> {
+        self.flags.check()?;
         Ok(Layers::new(self.config.as_deref(), environment(), &self.flags)?)
+    }
+
+    /// The settings, with files in the place of ids of tasks.
+    pub fn settings(&self) -> Result<NodeConfig, Box<dyn Error>> {
+        let mut config = self.layers()?.config()?;
+        let files = Files::of(&config.data);
+        for task in &mut config.tasks {
+            *task = files.task_file(task)?;
+        }
+        Ok(config)
+    }
+}
+
+impl Flags {
+    /// Settings are text, so paths among them must be.
+    fn check(&self) -> Result<(), String> {
+        let paths = [("--data", &self.data), ("--token-file", &self.bandit.token_file)];
+        let paths = paths.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        let tasks = self.tasks.iter().map(|path| ("--task", path));
+        match paths.chain(tasks).find(|(_, path)| path.to_str().is_none()) {
+            Some((flag, path)) => Err(format!("{flag} is {}, must be UTF-8 text", path.display())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -109,7 +137,7 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.
 pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Error>> {
-    let config = arguments.layers()?.config()?;
+    let config = arguments.settings()?;
     init_log(config.log)?;
     runtime()?.block_on(async {
         let signals = Signals::listen()?;
@@ -121,6 +149,7 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
                 "token of the {role} in {path}: hand it over (--token-file), then delete the file"
             );
         }
+        promise(&node, config.log, roles);
         out!("listening on {}", node.address());
         out!("admin on {}", node.admin_address());
         for task in node.tasks() {
@@ -129,6 +158,18 @@ pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Erro
         node.run(signals).await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Says what the tasks guarantee, and against whom.
+fn promise(node: &Node, log: LogFormat, roles: Roles) {
+    for (task, certificate) in node.guarantees() {
+        match log {
+            LogFormat::Text => {
+                eprintln!("task {task}\n{}", guarantee::in_words(certificate, roles));
+            }
+            LogFormat::Json => eprintln!("{}", guarantee::as_json(&task, certificate)),
+        }
+    }
 }
 
 /// Settings of the services.
@@ -141,7 +182,7 @@ pub struct ConfigArguments {
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Every setting with its value, as a service with the same file, environment and flags would
-    /// have it.
+    /// have it: a file that --config reads. What is not set is a comment.
     ///
     /// Example: INCROWD_HTTP__BODY_BYTES=65536 incrowd config show --origin --config incrowd.toml
     Show {
@@ -158,16 +199,20 @@ enum ConfigCommand {
 
 pub fn config(arguments: &ConfigArguments) -> Result<ExitCode, Box<dyn Error>> {
     let ConfigCommand::Show { service, origin, output } = &arguments.command;
-    let settings = service.layers()?.settings()?;
+    let layers = service.layers()?;
+    let settings = layers.settings()?;
     match output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&settings)?),
         Output::Text => {
             for setting in settings {
                 if *origin {
-                    out!("{:<60} # {}", setting.to_string(), setting.origin);
+                    out!("{:<50} # {}", setting.to_string(), setting.origin);
                 } else {
                     out!("{setting}");
                 }
+            }
+            for key in layers.unset() {
+                out!("# {key} is not set");
             }
         }
     }

@@ -10,7 +10,7 @@ use incrowd_node::{
 };
 use incrowd_protocol::Release;
 
-use crate::Output;
+use crate::{Output, print::wrapped};
 
 /// More than so many times as many people are no advice.
 const MOST_TIMES: f64 = 1000.0;
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let found = bandit.uplift(arguments.confidence)?;
     match arguments.output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&found)?),
-        Output::Text => out!("{}", as_text(&found)),
+        Output::Text => out!("{}", wrapped(&as_text(&found))),
     }
     Ok(())
 }

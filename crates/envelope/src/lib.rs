@@ -10,4 +10,4 @@ mod signed;
 
 pub use error::EnvelopeError;
 pub use sealed::{OpeningKey, Sealed, SealedHeader, seal, sealed_len};
-pub use signed::{Document, Signature, Signed, SigningKey, verify};
+pub use signed::{Document, Signature, Signed, SigningKey, check_key, verify};

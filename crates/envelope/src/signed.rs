@@ -75,6 +75,15 @@ impl SigningKey {
     }
 }
 
+/// Refuses a key that is no point of the curve, or one of the few (such as zero) that belong to no
+/// secret: anybody could sign for them.
+pub fn check_key(key: &VerificationKey) -> Result<(), EnvelopeError> {
+    match ed25519_dalek::VerifyingKey::from_bytes(key.bytes()) {
+        Ok(key) if !key.is_weak() => Ok(()),
+        _ => Err(EnvelopeError::PublicKey),
+    }
+}
+
 /// Whether the holder of `key` signed exactly these bytes as a document of this task.
 pub fn verify(
     key: &VerificationKey,

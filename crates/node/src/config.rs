@@ -1,8 +1,12 @@
 //! Settings of a service and the rules they keep.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    str::FromStr,
+};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 
 use crate::{AdmissionKind, Limits, RoundKeysConfig};
@@ -77,8 +81,10 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
     /// Where devices, bandits and relays come.
+    #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
     /// Where the operator comes: health, metrics, closing tasks.
+    #[serde(deserialize_with = "address")]
     pub admin_listen: SocketAddr,
     /// Folder with keys, tokens and stores.
     pub data: PathBuf,
@@ -312,6 +318,17 @@ impl NodeConfig {
             }
         }
         self.http.check()?;
+        let Limits { epsilon_local, epsilon_central, delta, .. } = self.limits;
+        for (key, limit) in [
+            ("limits.epsilon_local", epsilon_local),
+            ("limits.epsilon_central", epsilon_central),
+            ("limits.delta", delta),
+        ] {
+            if limit.is_nan() || limit < 0.0 {
+                let found = limit.to_string();
+                return Err(ConfigError::Range { key, found, allowed: "at least 0" });
+            }
+        }
         let pause = self.bandit.longest_pause_seconds;
         let delay = self.shuffler.release_delay_milliseconds;
         range("shuffler.release_delay_milliseconds", delay, 10, 60_000, "from 10 to 60000")?;
@@ -320,6 +337,25 @@ impl NodeConfig {
         range("bandit.longest_pause_seconds", pause, 1, 600, "from 1 to 600")?;
         Ok(self)
     }
+}
+
+/// The socket address of `host:port`. A name is looked up; its first address counts.
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let rule = "must be an address and a port, like 127.0.0.1:8787 or localhost:8787";
+    let (host, port) = text.rsplit_once(':').ok_or(format!("{text:?} {rule}"))?;
+    if host.is_empty() || host.contains(['/', ':']) || port.parse::<u16>().is_err() {
+        return Err(format!("{text:?} {rule}"));
+    }
+    let found = text.to_socket_addrs().map_err(|error| format!("{text:?}: {error}"))?.next();
+    found.ok_or(format!("{text:?}: the host has no address"))
+}
+
+/// An address in settings.
+pub(crate) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    parse_address(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
 fn range(

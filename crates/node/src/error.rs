@@ -31,7 +31,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Bandit(#[from] BanditError),
     /// A task file that is none.
-    #[error("{path} is no task file: {message}")]
+    #[error("{path} cannot be used as a task file: {message}")]
     TaskFile {
         /// Which file.
         path: PathBuf,
@@ -39,7 +39,9 @@ pub enum ServiceError {
         message: String,
     },
     /// No task to serve.
-    #[error("there is no task to serve: give --task with a file that `incrowd task new` made")]
+    #[error(
+        "there is no task to serve\nhint: make one with `incrowd plan ... --task-file task.toml`, then give --task task.toml"
+    )]
     NoTask,
     /// Keys that only the operator makes.
     #[error(
@@ -103,6 +105,42 @@ pub enum ServiceError {
         /// The file.
         path: PathBuf,
     },
+    /// A task file that is not there.
+    #[error(
+        "there is no task file {0}\nhint: `incrowd plan ... --task-file {0}` makes one; a task that was served is also named by its id"
+    )]
+    NoTaskFile(PathBuf),
+    /// An id of no task that was served from a data folder.
+    #[error("no task whose id begins with {id} was served from this data folder ({folder})")]
+    NoTaskOfId {
+        /// What was given.
+        id: String,
+        /// Where such tasks are kept.
+        folder: PathBuf,
+    },
+    /// The beginning of several ids.
+    #[error("several tasks in {folder} have ids that begin with {id}: give more digits")]
+    ManyTasks {
+        /// What was given.
+        id: String,
+        /// Where they are.
+        folder: PathBuf,
+    },
+    /// The same task from two files.
+    #[error("{first} and {second} are the same task {task}: leave one out")]
+    TaskTwice {
+        /// The task.
+        task: TaskId,
+        /// Its file.
+        first: PathBuf,
+        /// And again.
+        second: PathBuf,
+    },
+    /// A token file that is not there.
+    #[error(
+        "there is no token file {0}\nhint: the operator of the service makes a token with `incrowd keys token`"
+    )]
+    NoTokenFile(PathBuf),
     /// A task that names another key for this role.
     #[error(
         "task {task} names another key for the {role} than this one's: it is another operator's task"

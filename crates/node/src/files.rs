@@ -6,9 +6,9 @@ use std::{
 };
 
 use incrowd_files::create_folder;
-use incrowd_protocol::{Task, TaskConfig, TaskId, VerificationKeys};
+use incrowd_protocol::{Task, TaskId};
 
-use crate::{KeyRole, Keys, Role, ServiceError};
+use crate::{KeyRole, Role, ServiceError};
 
 /// Where a node keeps what it needs.
 pub struct Files {
@@ -89,37 +89,6 @@ impl Files {
             incrowd_files::replace(&path, text.as_bytes()).map_err(failed(&path))?;
         }
         Ok(())
-    }
-
-    /// The task of a file that the service of this data folder serves: one without keys is
-    /// completed with those in the folder, if both are there.
-    pub fn task(&self, path: &Path) -> Result<Task, ServiceError> {
-        let roles = [KeyRole::Shuffler, KeyRole::Bandit];
-        if !roles.iter().all(|role| self.keys(*role).exists()) {
-            return load_task(path, None);
-        }
-        let key =
-            |role| Ok::<_, ServiceError>(Keys::load(self.keys(role), role)?.verification_key());
-        let [shuffler, bandit] = roles.map(key);
-        load_task(path, Some(VerificationKeys { shuffler: shuffler?, bandit: bandit? }))
-    }
-}
-
-/// Reads a task file. One without keys is completed with the node's own, when it has both.
-pub fn load_task(path: &Path, own: Option<VerificationKeys>) -> Result<Task, ServiceError> {
-    let text = fs::read_to_string(path).map_err(failed(path))?;
-    let wrong = |message: String| ServiceError::TaskFile { path: path.to_owned(), message };
-    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    match own {
-        Some(keys) if !table.contains_key("keys") => {
-            let config: TaskConfig =
-                toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-            Ok(Task::new(config, keys))
-        }
-        None if !table.contains_key("keys") => {
-            Err(wrong("it has no [keys]: complete it with `incrowd task new`".into()))
-        }
-        _ => toml::from_str(&text).map_err(|error| wrong(error.to_string())),
     }
 }
 

@@ -16,6 +16,18 @@ const PREFIX: &str = "INCROWD_";
 /// Names the file, so it is not a setting of its own.
 const FILE_VARIABLE: &str = "INCROWD_CONFIG";
 
+/// Settings that have no default.
+const OPTIONAL: [&str; 8] = [
+    "bandit.shuffler_ca",
+    "bandit.token_file",
+    "shuffler.heads",
+    "shuffler.model_ca",
+    "shuffler.model_url",
+    "shuffler.round_keys",
+    "tls.certificate",
+    "tls.key",
+];
+
 #[derive(Debug, Clone, PartialEq)]
 enum Origin {
     Default,
@@ -97,7 +109,16 @@ impl<C: Settings> LayersOf<C> {
     /// Puts a layer on top. It is checked at once, so an error names the layer that has it.
     fn add(&mut self, origin: Origin, table: Table) -> Result<(), ConfigError> {
         merge(&mut self.merged, &table);
-        self.parse().map_err(|error| invalid(&origin, error.to_string().trim_end().into()))?;
+        self.parse().map_err(|error| {
+            let message = error.to_string();
+            let (message, key) = message.trim_end().split_once("\nin `").unwrap_or((&message, ""));
+            let named = if key.is_empty() {
+                String::new()
+            } else {
+                format!("{}: ", key.trim_end_matches('`'))
+            };
+            invalid(&origin, format!("{named}{}", message.trim_end()))
+        })?;
         self.layers.push((origin, table));
         Ok(())
     }
@@ -117,6 +138,12 @@ impl<C: Settings> LayersOf<C> {
         let mut settings = Vec::new();
         self.collect("", &self.merged, &mut settings);
         Ok(settings)
+    }
+
+    /// Settings without a default that nobody sets.
+    pub fn unset(&self) -> impl Iterator<Item = &'static str> {
+        let unset = |key: &&str| find(&self.merged, key).is_none();
+        OPTIONAL.into_iter().filter(unset)
     }
 
     fn collect(&self, section: &str, table: &Table, settings: &mut Vec<Setting>) {

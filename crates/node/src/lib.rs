@@ -35,6 +35,7 @@ mod shuffler;
 mod signals;
 mod startup;
 pub mod store;
+mod task_file;
 mod tls;
 mod tokens;
 
@@ -47,7 +48,7 @@ pub use config::{
 };
 pub use device_tokens::{Issuer, Serial};
 pub use error::ServiceError;
-pub use files::{Files, load_task};
+pub use files::Files;
 pub use heads::{Heads, WentBack, Witnessed};
 pub use http::app;
 pub use keys::{KeyError, KeyRole, Keys};
@@ -64,4 +65,6 @@ pub use secrets::{Passphrase, Secrets, SecretsError};
 pub use shuffler::{OpenTasks, Progress, Shuffler, Upload};
 pub use signals::Signals;
 pub use store::StoreError;
+pub use task_file::{TaskFile, load_task};
+pub use tls::check_tls;
 pub use tokens::{Role, Tokens, Verdict, read_token, write_token};

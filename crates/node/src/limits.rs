@@ -2,7 +2,7 @@
 
 use incrowd_planner::{DEFAULT_LOCAL_EPSILON, SMALLEST_BATCH};
 use incrowd_privacy::{Certificate, PrivacyError, certify, format_epsilon};
-use incrowd_protocol::Task;
+use incrowd_protocol::{Mechanism, Task};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -60,9 +60,14 @@ impl Limits {
     }
 
     /// The certificate of a task, computed here and now, if it is within the limits.
-    #[allow(clippy::neg_cmp_op_on_partial_ord)]
     pub fn admit(&self, task: &Task) -> Result<Certificate, LimitError> {
-        let certificate = certify(task.mechanism())?;
+        self.admit_mechanism(task.mechanism())
+    }
+
+    /// The same, for a mechanism that is no task yet.
+    #[allow(clippy::neg_cmp_op_on_partial_ord)]
+    pub fn admit_mechanism(&self, mechanism: &Mechanism) -> Result<Certificate, LimitError> {
+        let certificate = certify(mechanism)?;
         let exceeded = |what, found: f64, limit: f64, key| LimitError::Exceeded {
             what,
             found: format_epsilon(found),
@@ -83,7 +88,7 @@ impl Limits {
         if !(delta <= self.delta) {
             return Err(exceeded("the delta", delta, self.delta, "delta"));
         }
-        let smallest = task.mechanism().schedule().smallest_batch();
+        let smallest = mechanism.schedule().smallest_batch();
         if smallest < self.smallest_batch {
             return Err(LimitError::Exceeded {
                 what: "the smallest batch",

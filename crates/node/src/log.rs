@@ -38,6 +38,8 @@ pub fn init(format: LogFormat) -> Result<(), TryInitError> {
         .with_writer(io::stderr)
         .with_timer(Minute)
         .with_ansi(io::stderr().is_terminal())
+        // Where stderr is full or closed, std's own message about it would panic.
+        .log_internal_errors(false)
         .with_target(false);
     let registry = tracing_subscriber::registry().with(filter);
     match format {

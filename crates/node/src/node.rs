@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
+use incrowd_privacy::Certificate;
 use incrowd_protocol::{Task, TaskId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -54,6 +55,7 @@ pub struct Node {
     address: SocketAddr,
     admin_address: SocketAddr,
     tasks: Vec<Task>,
+    certificates: Vec<Certificate>,
     new_tokens: Vec<(Role, PathBuf)>,
 }
 
@@ -68,11 +70,18 @@ impl Node {
         let files = Files::of(&config.data);
         let mut startup = Startup::check(config, roles, &files)?;
         let tasks = std::mem::take(&mut startup.tasks);
+        let certificates = std::mem::take(&mut startup.certificates);
         let issues = roles.shuffler() && config.shuffler.admission == AdmissionKind::DeviceTokens;
         let issuer = issues.then(|| files.issuer.clone());
         let access = Access::new(files.tokens.clone(), startup.tokens.clone(), issuer)?;
         let metrics = Arc::new(Metrics::default());
-        let service = Service { config, tasks: &tasks, access: &access, metrics: &metrics };
+        let service = Service {
+            config,
+            tasks: &tasks,
+            certificates: &certificates,
+            access: &access,
+            metrics: &metrics,
+        };
         let elsewhere = models_elsewhere(&service)?;
         let http = limit_connections(config.http);
         let operator = HttpLimits { connections: OPERATORS, ..http };
@@ -112,7 +121,21 @@ impl Node {
         let new_tokens = [Role::Device, Role::Admin].map(|role| (role, files.token(role)));
         let new_tokens = new_tokens.into_iter().filter(|(_, path)| path.exists()).collect();
         let (address, admin_address) = addresses;
-        Ok(Self { process, address, admin_address, tasks, new_tokens })
+        Ok(Self { process, address, admin_address, tasks, certificates, new_tokens })
+    }
+
+    /// Whether a start would go as far as its listeners, as far as that can be told without
+    /// changing anything.
+    pub fn check(config: &NodeConfig, roles: Roles) -> Result<(), ServiceError> {
+        let config = config.clone().check()?;
+        let files = Files::of(&config.data);
+        let startup = Startup::check(&config, roles, &files)?;
+        let shuffler = roles.shuffler() && files.shuffler_store.exists();
+        let bandit = roles.bandit() && files.bandit_store.exists();
+        let shuffler = shuffler.then(|| SqliteShufflerStore::inspect(&files.shuffler_store));
+        let bandit = bandit.then(|| SqliteBanditStore::inspect(&files.bandit_store));
+        let (shuffler, bandit) = (shuffler.transpose()?, bandit.transpose()?);
+        check_leftover(&files, &startup.tasks, shuffler.as_ref(), bandit.as_ref())
     }
 
     /// Where devices come.
@@ -128,6 +151,11 @@ impl Node {
     /// The tasks that are served.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
         self.tasks.iter().map(Task::id)
+    }
+
+    /// What the tasks guarantee.
+    pub fn guarantees(&self) -> impl Iterator<Item = (TaskId, &Certificate)> {
+        self.tasks().zip(&self.certificates)
     }
 
     /// Files with tokens that this start or an earlier one made, for the operator to hand over and

@@ -3,6 +3,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use axum::Router;
+use incrowd_privacy::Certificate;
 use incrowd_protocol::Task;
 use tokio::task::JoinHandle;
 
@@ -25,6 +26,8 @@ pub struct Service<'a> {
     pub config: &'a NodeConfig,
     /// What it serves.
     pub tasks: &'a [Task],
+    /// The certificates of the tasks, in their order, which are within the operator's limits.
+    pub certificates: &'a [Certificate],
     /// Who may ask what.
     pub access: &'a Arc<Access>,
     /// What the operator sees.

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use incrowd_privacy::Certificate;
 use incrowd_protocol::{Task, TaskId, VerificationKeys};
 
 use crate::{
     Files, KeyRole, Keys, NodeConfig, Roles, ServiceError,
     bandit::Source,
-    files::{failed, load_task},
+    files::failed,
     store::{SqliteBanditStore, SqliteShufflerStore, StoreError, TaskState},
+    task_file::{check_distinct, load_task},
     tls::Tls,
     tokens::{NewTokens, Role, Tokens, read_token, write_token},
 };
@@ -18,6 +20,7 @@ pub(crate) struct Startup {
     pub shuffler_keys: Option<Keys>,
     pub bandit_keys: Option<Keys>,
     pub tasks: Vec<Task>,
+    pub certificates: Vec<Certificate>,
     pub tokens: Tokens,
     pub tls: Option<Arc<Tls>>,
     /// Where a bandit collects, if its shuffler is another process.
@@ -70,8 +73,10 @@ impl Startup {
             Ok(task)
         };
         let tasks = config.tasks.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
-        // Each role checks this too, when its store is open already.
-        tasks.iter().try_for_each(|task| config.limits.admit(task).map(drop))?;
+        check_distinct(&tasks, &config.tasks)?;
+        // Once: it takes seconds for many stages.
+        let certificates =
+            tasks.iter().map(|task| config.limits.admit(task)).collect::<Result<_, _>>()?;
         let (tokens, new_tokens) = tokens(files, both)?;
         let new_hashes = both && !files.tokens.exists();
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
@@ -83,6 +88,7 @@ impl Startup {
             shuffler_keys,
             bandit_keys,
             tasks,
+            certificates,
             tokens,
             tls,
             source,

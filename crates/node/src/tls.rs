@@ -18,6 +18,11 @@ use crate::{
     role::{Change, Reload},
 };
 
+/// Whether listeners can present these files.
+pub fn check_tls(config: &TlsConfig) -> Result<(), ServiceError> {
+    server(config).map(drop)
+}
+
 /// What listeners present to new connections, read again when the files are renewed.
 pub(crate) struct Tls {
     files: TlsConfig,

@@ -161,6 +161,9 @@ impl Tokens {
 
 /// The token in a file, without the line's end.
 pub fn read_token(path: &Path) -> Result<Zeroizing<String>, ServiceError> {
+    if !path.exists() {
+        return Err(ServiceError::NoTokenFile(path.to_owned()));
+    }
     let bytes = read_secret(path, Readers::Group)?;
     let message = "a token is text in one line";
     let no_token = |_| KeyError::Format { path: path.to_owned(), message };

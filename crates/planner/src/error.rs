@@ -2,7 +2,7 @@ use std::fmt;
 
 use incrowd_bandit::BanditError;
 use incrowd_privacy::PrivacyError;
-use incrowd_protocol::{ProtocolError, UnitError};
+use incrowd_protocol::{ProtocolError, UnitError, format_number};
 use thiserror::Error;
 
 /// What keeps batches from being larger.
@@ -34,7 +34,7 @@ impl fmt::Display for BatchLimit {
 #[non_exhaustive]
 pub enum PlanError {
     /// A number that must be positive.
-    #[error("{what} is {value}, must be above 0 and finite")]
+    #[error("{what} is {}, must be above 0 and finite", format_number(*value))]
     NotPositive {
         /// Which number.
         what: &'static str,
@@ -79,7 +79,7 @@ pub enum PlanError {
     #[error("preset {0} closes batches by count, as the paper does: leave the closing rule out")]
     PresetClosesByCount(&'static str),
     /// The peak is out of range.
-    #[error("peak is {0}, must be at least 1 and finite: it is the peak rate over the mean rate")]
+    #[error("peak is {}, must be at least 1 and finite: it is the peak rate over the mean rate", format_number(*.0))]
     Peak(f64),
     /// The busiest day is out of range.
     #[error(
@@ -93,10 +93,10 @@ pub enum PlanError {
         peak: f64,
     },
     /// The upload time is out of range.
-    #[error("upload time is {0} seconds, must be at least 0 and finite")]
+    #[error("upload time is {} seconds, must be at least 0 and finite", format_number(*.0))]
     UploadSeconds(f64),
     /// The reward window is out of range.
-    #[error("reward window is {0} hours, must be at least 0 and finite")]
+    #[error("reward window is {} hours, must be at least 0 and finite", format_number(*.0))]
     RewardWindow(f64),
     /// A latency limit without a rate.
     #[error("a latency limit needs the number of users per day")]
@@ -133,7 +133,8 @@ pub enum PlanError {
     },
     /// The local epsilon leaves no signal.
     #[error(
-        "local epsilon {epsilon} at dimension {dimension} keeps less than {keep} of the signal: the smallest feasible local epsilon is {smallest:.3}"
+        "local epsilon {} at dimension {dimension} keeps less than {keep} of the signal: the smallest feasible local epsilon is {smallest:.3}",
+        format_number(*epsilon)
     )]
     LocalTooSmall {
         /// The local epsilon asked for.
@@ -147,7 +148,8 @@ pub enum PlanError {
     },
     /// The central epsilon leaves no signal in the batches that are allowed.
     #[error(
-        "central epsilon {epsilon} needs batches of at least {needed} at dimension {dimension}, but {limit} allows at most {allowed}: the smallest feasible central epsilon is {smallest:.1e}"
+        "central epsilon {} needs batches of at least {needed} at dimension {dimension}, but {limit} allows at most {allowed}: the smallest feasible central epsilon is {smallest:.1e}",
+        format_number(*epsilon)
     )]
     CentralTooSmall {
         /// The central epsilon asked for.
@@ -165,7 +167,8 @@ pub enum PlanError {
     },
     /// The guess of the search was too far from what can be certified.
     #[error(
-        "no certified plan was found near central epsilon {target}: the certified value is {certified}"
+        "no certified plan was found near central epsilon {}: the certified value is {certified}",
+        format_number(*target)
     )]
     NotCertified {
         /// The limit.
@@ -197,7 +200,7 @@ pub enum PlanError {
     #[error("actions is {0}, must be from 2 to 100000")]
     Actions(u32),
     /// Means outside of 0 to 1, or nothing to learn.
-    #[error("gap is {0}, must be above 0 and at most 0.5")]
+    #[error("gap is {}, must be above 0 and at most 0.5", format_number(*.0))]
     Gap(f64),
     /// The paper does not forget.
     #[error("preset {0} cannot have a half-life: the paper's bandit forgets nothing")]

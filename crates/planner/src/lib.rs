@@ -19,6 +19,7 @@ mod budget;
 mod comparison;
 mod error;
 mod law;
+pub mod number;
 pub mod paper;
 mod plan;
 mod preset;

@@ -8,7 +8,7 @@ use incrowd_protocol::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{
-    PlanError, Preset, Problem,
+    PlanError, Preset, Problem, number,
     regret::random_regret,
     timetable::{Arrivals, DEFAULT_PEAK, DEFAULT_UPLOAD_SECONDS},
 };
@@ -99,7 +99,7 @@ impl FromStr for LocalLimit {
         }
         let rule =
             |_| format!("local epsilon is {text:?}, must be a number above 0 or 'unlimited'");
-        text.parse().map(Self::AtMost).map_err(rule)
+        number::real(text).map(Self::AtMost).map_err(rule)
     }
 }
 

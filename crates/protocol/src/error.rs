@@ -38,7 +38,17 @@ pub enum ProtocolError {
     /// A stage has no rounds, or all stages together have too many.
     #[error("rounds are {0}, must be at least 1 in each stage and at most 4294967294 in all")]
     Rounds(u64),
-    /// A batch smaller than one report, or than the policy allows.
+    /// A batch smaller than the policy allows.
+    #[error(
+        "size in mechanism.schedule is {smallest}, must be at least {policy}, which is policy.smallest_batch of the same task"
+    )]
+    BelowPolicy {
+        /// The smallest batch of the schedule.
+        smallest: u32,
+        /// What the policy says.
+        policy: u32,
+    },
+    /// A batch smaller than one report.
     #[error("size is {0}, must be from {1} to 4294967295")]
     Size(u32, u32),
     /// `bits` is out of range for the dimension.

@@ -102,16 +102,25 @@ impl Law {
     }
 }
 
+impl Law {
+    /// What a report has, without the probability that it is noise.
+    pub fn report(self) -> String {
+        match self {
+            Self::Bits(BitsLaw { bits: 1, .. }) => "1 bit".to_owned(),
+            Self::Bits(BitsLaw { bits, .. }) => format!("{bits} bits"),
+            Self::Codebook(CodebookLaw { words, chosen, .. }) => {
+                format!("{chosen} of {words} words")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Law {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.report();
         match self {
-            Self::Bits(BitsLaw { bits, flip }) => {
-                let plural = if *bits == 1 { "bit" } else { "bits" };
-                write!(f, "{bits} {plural}, flip {:.6}", flip.value())
-            }
-            Self::Codebook(CodebookLaw { words, chosen, outside, .. }) => {
-                write!(f, "{chosen} of {words} words, outside {:.6}", outside.value())
-            }
+            Self::Bits(law) => write!(f, "{report}, flip {:.6}", law.flip.value()),
+            Self::Codebook(law) => write!(f, "{report}, outside {:.6}", law.outside.value()),
         }
     }
 }

@@ -59,6 +59,7 @@ pub use sums::{BatchSums, Release, ReleaseHash};
 pub use task::{Policy, PolicyConfig, Selection, TaskConfig};
 pub use units::{
     BatchSize, Bits, Delta, Dimension, HonestFraction, Keep, Participations, UnitError,
+    format_number,
 };
 pub use words::{CLIP, STEPS, Words};
 

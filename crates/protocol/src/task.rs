@@ -131,7 +131,7 @@ impl TaskConfig {
     ) -> Result<Self, ProtocolError> {
         let smallest = mechanism.schedule().smallest_batch();
         if smallest < policy.smallest_batch() {
-            return Err(ProtocolError::Size(smallest, policy.smallest_batch()));
+            return Err(ProtocolError::BelowPolicy { smallest, policy: policy.smallest_batch() });
         }
         let paper = matches!(learner.config().confidence, Confidence::Paper { .. });
         if paper && mechanism.schedule().stages().iter().any(|s| s.law.as_bits().is_none()) {

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// A number outside of its unit's range.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-#[error("{name} is {value}, must be {allowed}")]
+#[error("{name} is {}, must be {allowed}", format_number(*value))]
 pub struct UnitError {
     /// Which quantity, as the reader knows it.
     pub name: &'static str,
@@ -23,6 +23,14 @@ impl UnitError {
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
+}
+
+/// A number in a message: very large and very small ones with a power of ten.
+pub fn format_number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() || (1e-9..1e15).contains(&value.abs()) {
+        return value.to_string();
+    }
+    format!("{value:e}")
 }
 
 macro_rules! unit {

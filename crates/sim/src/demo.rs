@@ -4,7 +4,7 @@ use std::{fmt::Write, sync::Arc};
 
 use incrowd_protocol::{
     Closes, FlipProbability, Law, Layout, Learner, MechanismConfig, Policy, PolicyConfig,
-    ProtocolError, Selection, Stage, TaskConfig,
+    ProtocolError, Selection, Stage, TaskConfig, format_number,
 };
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -61,7 +61,7 @@ pub enum DemoError {
         size: u32,
     },
     /// No probability that a bit may be kept with.
-    #[error("keep is {0}, must be above 1e-9 and below 1")]
+    #[error("keep is {}, must be above 1e-9 and below 1", format_number(*.0))]
     Keep(f64),
     /// Another rule of a task.
     #[error(transparent)]

@@ -29,6 +29,11 @@ impl Address {
         }
     }
 
+    /// Whether both are of one server.
+    pub fn is_server_of(&self, other: &Self) -> bool {
+        (self.scheme(), self.authority()) == (other.scheme(), other.authority())
+    }
+
     pub(crate) fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }

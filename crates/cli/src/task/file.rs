@@ -1,19 +1,19 @@
 //! Task files: made from a plan, and shown.
 
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{error::Error, path::PathBuf};
 
 use clap::Args;
-use incrowd_node::{Limits, load_task};
+use incrowd_envelope::check_key;
+use incrowd_node::{Files, Limits, TaskFile};
 use incrowd_privacy::certify;
 use incrowd_protocol::{
-    Mechanism, PolicyConfig, ProtocolError, Task, TaskConfig, VerificationKey, VerificationKeys,
+    Mechanism, PolicyConfig, ProtocolError, Task, VerificationKey, VerificationKeys,
 };
 
-use crate::moment;
+use crate::{moment, print::wrapped};
+
+/// Instead of the id of a task without keys.
+const NO_ID: &str = "task     (its id is not known yet: it follows from the keys too. `incrowd serve` completes the file with its own and prints the id; for two operators `incrowd task new` does.)";
 
 /// Complete a planner's file with the public keys of the two roles: the task that both serve
 /// and devices pin.
@@ -37,9 +37,26 @@ pub struct NewArguments {
 
 pub fn new(arguments: &NewArguments) -> Result<(), Box<dyn Error>> {
     let &NewArguments { ref plan, shuffler_key, bandit_key, plain_reports } = arguments;
+    for (flag, role, key) in
+        [("--shuffler-key", "shuffler", shuffler_key), ("--bandit-key", "bandit", bandit_key)]
+    {
+        check_key(&key).map_err(|_| {
+            format!(
+                "{flag} is {key}, must be the verification key of a {role}\nhint: its operator has it from `incrowd keys show --role {role}`"
+            )
+        })?;
+    }
+    if shuffler_key == bandit_key {
+        return Err("--shuffler-key and --bandit-key are the same, must be keys of two roles\nhint: `incrowd keys show --role shuffler` and `--role bandit` print them".into());
+    }
     let keys = VerificationKeys { shuffler: shuffler_key, bandit: bandit_key };
-    let text = fs::read_to_string(plan).map_err(|error| format!("{}: {error}", plan.display()))?;
-    let config: TaskConfig = toml::from_str(&text)?;
+    let TaskFile::Plan(config) = TaskFile::read(plan)? else {
+        let plan = plan.display();
+        return Err(format!(
+            "{plan} has [keys] already\nhint: give the file that `incrowd plan --task-file` wrote"
+        )
+        .into());
+    };
     let policy = PolicyConfig { plain_reports, ..(*config.policy()).into() }.check()?;
     let task = Task::new(config.with_policy(policy)?, keys);
     out!("{}", moment::annotated(&toml::to_string(&task)?, task.mechanism()).trim_end());
@@ -47,18 +64,43 @@ pub fn new(arguments: &NewArguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-pub fn show(file: &Path) -> Result<(), Box<dyn Error>> {
-    let task = load_task(file, None)?;
-    out!("task {}", task.id());
-    out!("shuffler {}", task.keys().shuffler);
-    out!("bandit   {}", task.keys().bandit);
-    let sealed = if task.config().policy().plain_reports() { "sealed or plain" } else { "sealed" };
+/// What a task file promises, and whether it is within the default limits.
+#[derive(Args)]
+pub struct ShowArguments {
+    /// The file, or the id of a task that was served from the data folder.
+    file: PathBuf,
+    /// Data folder whose keys complete a planner's file.
+    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
+    data: PathBuf,
+}
+
+pub fn show(arguments: &ShowArguments) -> Result<(), Box<dyn Error>> {
+    let ShowArguments { file, data } = arguments;
+    let files = Files::of(data);
+    let path = files.task_file(file)?;
+    let completed = matches!(TaskFile::read(&path)?, TaskFile::Plan(_));
+    let config = match files.read_task(&path)? {
+        TaskFile::Task(task) => {
+            out!("task {}", task.id());
+            out!("shuffler {}", task.keys().shuffler);
+            out!("bandit   {}", task.keys().bandit);
+            if completed {
+                out!("         (the file has no keys; these are those in {})", data.display());
+            }
+            task.config().clone()
+        }
+        TaskFile::Plan(config) => {
+            out!("{}", wrapped(NO_ID));
+            config
+        }
+    };
+    let sealed = if config.policy().plain_reports() { "sealed or plain" } else { "sealed" };
     out!("reports  {sealed}");
-    out!("{}", rounds(task.mechanism())?);
-    out!("{}", certify(task.mechanism())?.to_string().trim_end());
-    match Limits::default().admit(&task) {
+    out!("{}", rounds(config.mechanism())?);
+    out!("{}", wrapped(&certify(config.mechanism())?.to_string()));
+    match Limits::default().admit_mechanism(config.mechanism()) {
         Ok(_) => out!("Within the default limits."),
-        Err(error) => out!("Beyond the default limits: {error}"),
+        Err(error) => out!("{}", wrapped(&format!("Beyond the default limits: {error}"))),
     }
     Ok(())
 }

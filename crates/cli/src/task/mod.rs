@@ -6,12 +6,13 @@ mod file;
 mod purge;
 mod running;
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{error::Error, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use incrowd_protocol::TaskId;
 
 use crate::uplift;
+
+pub use running::trust;
 
 /// Task files, running tasks, exports and backups.
 #[derive(Args)]
@@ -23,19 +24,18 @@ pub struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     New(file::NewArguments),
-    /// What a task file promises, and whether it is within the default limits.
-    Show {
-        /// The file.
-        file: PathBuf,
-    },
+    Show(file::ShowArguments),
     /// The tasks of a running service and how far they are.
     List(running::Admin),
     /// End a task for good: its unfinished batch is destroyed, never released.
     Close {
         #[command(flatten)]
         admin: running::Admin,
-        /// The task's id.
-        task: TaskId,
+        /// The task's id, or as much of its beginning as no other task has.
+        task: String,
+        /// Do it without asking.
+        #[arg(long)]
+        yes: bool,
     },
     Export(export::Arguments),
     Uplift(uplift::Arguments),
@@ -47,9 +47,9 @@ enum Command {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
         Command::New(arguments) => file::new(arguments)?,
-        Command::Show { file } => file::show(file)?,
+        Command::Show(arguments) => file::show(arguments)?,
         Command::List(admin) => running::list(admin)?,
-        Command::Close { admin, task } => running::close(admin, task)?,
+        Command::Close { admin, task, yes } => running::close(admin, task, *yes)?,
         Command::Export(arguments) => export::run(arguments)?,
         Command::Uplift(arguments) => uplift::run(arguments)?,
         Command::Backup(arguments) => backup::back_up(arguments)?,

@@ -1,13 +1,17 @@
 //! Tasks of a running service, asked at the operator's listener.
 
-use std::{error::Error, path::PathBuf};
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use incrowd_node::{TaskStatus, read_token};
 use incrowd_protocol::{TaskId, paths};
 use incrowd_transport::{Address, Http, Method, Request, Trust};
 
-use crate::{moment, runtime};
+use crate::{confirm::confirm, moment, runtime};
 
 /// Bytes that a list of tasks may have.
 const LONGEST_LIST: usize = 16 << 20;
@@ -24,16 +28,22 @@ pub struct Admin {
     /// Send the token over plain HTTP to another machine, because a private network protects it.
     #[arg(long)]
     allow_plain_http: bool,
+    /// PEM file with the certificates to trust there, instead of the system's.
+    #[arg(long, value_name = "PEM")]
+    ca: Option<PathBuf>,
 }
 
-pub fn close(admin: &Admin, task: &TaskId) -> Result<(), Box<dyn Error>> {
-    admin.ask(Method::POST, &paths::close(task))?;
+pub fn close(admin: &Admin, task: &str, yes: bool) -> Result<(), Box<dyn Error>> {
+    let task = admin.find(task)?;
+    let done = format!("task {task} ends for good, and its unfinished batch is destroyed");
+    confirm(&done, yes)?;
+    admin.ask(Method::POST, &paths::close(&task))?;
     eprintln!("the task is closed, its unfinished batch destroyed");
     Ok(())
 }
 
 pub fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
-    let tasks: Vec<TaskStatus> = serde_json::from_slice(&admin.ask(Method::GET, paths::TASKS)?)?;
+    let tasks = admin.tasks()?;
     for status in tasks {
         let mut parts = Vec::new();
         match (status.closed, status.round, status.reports) {
@@ -50,7 +60,7 @@ pub fn list(admin: &Admin) -> Result<(), Box<dyn Error>> {
         if let (Some(absorbed), Some(model)) = (status.absorbed, status.model) {
             parts.push(format!("model {model} after {absorbed} rounds"));
         }
-        out!("{}  {}", status.task, parts.join(", "));
+        out!("{}\n  {}", status.task, parts.join(", "));
     }
     Ok(())
 }
@@ -64,11 +74,42 @@ fn window(opens: u64, closes: u64) -> String {
 }
 
 impl Admin {
+    fn tasks(&self) -> Result<Vec<TaskStatus>, Box<dyn Error>> {
+        Ok(serde_json::from_slice(&self.ask(Method::GET, paths::TASKS)?)?)
+    }
+
+    /// The task whose id begins like this.
+    fn find(&self, beginning: &str) -> Result<TaskId, Box<dyn Error>> {
+        if let Ok(id) = beginning.parse() {
+            return Ok(id);
+        }
+        let hex = beginning.bytes().all(|b| b.is_ascii_hexdigit());
+        if beginning.is_empty() || !hex {
+            return Err(format!("task is {beginning:?}, must be 64 hex digits, or the first of them\nhint: `incrowd task list` shows all").into());
+        }
+        let beginning = beginning.to_ascii_lowercase();
+        let tasks = self.tasks()?;
+        let mut found = tasks.iter().filter(|one| one.task.to_string().starts_with(&beginning));
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one.task),
+            (None, _) => Err(format!("the service has no task whose id begins with {beginning}\nhint: `incrowd task list` shows all").into()),
+            _ => Err(format!("several tasks have ids that begin with {beginning}: give more digits\nhint: `incrowd task list` shows all").into()),
+        }
+    }
+
     fn ask(&self, method: Method, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         let token = read_token(&self.token_file)?;
         let address = Address::new(&self.url, "admin address", self.allow_plain_http)?;
-        let http = Http::new(address, &Trust::System)?;
+        let http = Http::new(address, &trust(self.ca.as_deref())?)?;
         let request = Request::new(method, path).token(&token)?.limit(LONGEST_LIST);
         Ok(runtime()?.block_on(http.send(request))?.success()?.body)
     }
+}
+
+/// What a client trusts: the certificates in a file, or the system's.
+pub fn trust(ca: Option<&Path>) -> Result<Trust, Box<dyn Error>> {
+    let pem = ca.map(|path| {
+        fs::read(path).map_err(|error| format!("cannot read --ca {}: {error}", path.display()))
+    });
+    Ok(Trust::new(pem.transpose()?.as_deref()))
 }

@@ -185,7 +185,7 @@ fn bad_input_is_exit_code_2_names_the_rule_and_certifies_nothing() {
         ("--local-epsilon 1 --batch-size 9 --delta 1", "delta is 1, must be above 0 and below 1"),
         ("--local-epsilon 1 --batch-size 9 --honest 0", "honest fraction is 0, must be above 0"),
         ("--local-epsilon 1 --batch-size 9 --bound renyi-blanket", "must be clones"),
-        ("--task-file /nowhere.toml", "/nowhere.toml: "),
+        ("--task-file /nowhere.toml", "there is no task file /nowhere.toml"),
     ] {
         let split: Vec<&str> = arguments.split(' ').collect();
         let output = incrowd(&[&["certify", "--output", "json"], &split[..]].concat());

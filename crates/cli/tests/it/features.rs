@@ -84,15 +84,17 @@ fn a_whole_text_and_the_files() {
     ));
     let expected = "\
 Plan for 20000 people, 4 features
-Model     hybrid: each action has weights of its own for 2 features, 2 features have one weight for all
+Model     hybrid: each action has weights of its own for 2 features, 2 features
+          have one weight for all
 Features  bias, hour (from 0 to 24), length (from 0 to 10), hour times length
 Actions   news, sport, and 2 spare slots
-Sample    3 rows, largest norm 1.2042 before scaling; scale 0.830454 makes all features 1.66 times as long as 0.500000 does
+Sample    3 rows, largest norm 1.2042 before scaling; scale 0.830454 makes all
+          features 1.66 times as long as 0.500000 does
 
-  rounds    reports  local epsilon  central epsilon  a report has
+  rounds   reports      local   central  a report has
 ";
     assert!(said.starts_with(expected), "{said}");
-    let notes = "\nNotes\n  - everyone reads the feature map: ranges, values and scale must come from public or made-up people\n  - the local epsilon was capped";
+    let notes = "\nNotes\n  - everyone reads the feature map: ranges, values and scale must come from\n    public or made-up people\n  - the local epsilon was capped";
     assert!(said.contains(notes), "{said}");
 
     let task: TaskConfig = toml::from_str(&fs::read_to_string(task).unwrap()).unwrap();

@@ -29,7 +29,10 @@ fn number(value: &Value, field: &str) -> f64 {
 }
 
 fn scratch(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Of an earlier run: a task file is not written over.
+    let _ = fs::remove_file(&path);
+    path
 }
 
 #[test]
@@ -75,23 +78,28 @@ fn a_whole_text_by_count() {
     let expected = "\
 Plan for 100000 people, 5 features
 
-  rounds    reports  local epsilon  central epsilon  a report has
-     250        400         3.7617           0.9966  5 of 64 words, outside 0.215253
+  rounds   reports      local   central  a report has
+     250       400     3.7617    0.9966  5 of 64 words
+(local, central: certified epsilons of the rounds)
 
 bytes in a report               46
-predicted regret               993  (2.7% of uniform choices; a prediction, no promise)
+predicted regret               993  (2.7% of uniform choices; a prediction, no
+                                    promise)
   uniform choices            36488
-  if all were honest           967  (searched, not certified; this plan: --honest 0.9)
+  if all were honest           967  (searched, not certified; this plan:
+                                    --honest 0.9)
 days to fill a batch         0.040  (the largest: 0.040)
 reports too late              4.6%  (at most)
-will it learn           it loses about 3 % of what uniform choices lose over 100,000 people, 15 % over the first 10,000
+will it learn           it loses about 3 % of what uniform choices lose over
+                        100,000 people, 15 % over the first 10,000
 ";
     assert_eq!(head, expected);
     assert!(
         rest.contains("\nNotes\n  - the local epsilon was capped at the default of 8;"),
         "{rest}"
     );
-    assert!(rest.contains("protect what a person reports, not whether or when"));
+    let words = rest.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("protect what a person reports, not whether or when"));
     assert!(rest.contains("\nThis holds if\n"));
 }
 
@@ -136,38 +144,50 @@ fn a_whole_text_by_time() {
     let output = incrowd(arguments);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let whole = text(&output.stdout);
-    let (plan, certificate) = whole.split_once("\nCertificate for mechanism ").unwrap();
+    let (plan, certificate) = whole.split_once("\nCertificate for mechanism\n").unwrap();
     let expected = "\
 Plan for 100000 people in 10 d, 5 features
 Round 1 opens Friday 15 January 2027, 08:00:00 UTC
 
-  rounds        window  expected  capacity  local epsilon  central epsilon  a report has
-     122    1 h 58 min       820      1857       559.4210           0.9999  255 bits, flip 0.727952
+  rounds       window  expected  capacity      local   central  a report has
+     122   1 h 58 min       820      1857   559.4210    0.9999  255 bits
+(local, central: certified epsilons of the rounds)
 
 bytes in a report               49
-predicted regret               495  (1.4% of uniform choices; a prediction, no promise)
+predicted regret               495  (1.4% of uniform choices; a prediction, no
+                                    promise)
   uniform choices            36488
-  if all were honest           480  (searched, not certified; this plan: --honest 0.9)
+  if all were honest           480  (searched, not certified; this plan:
+                                    --honest 0.9)
 pads                         55.9%  (room for 2 times the mean rate)
-surplus, lost                6e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
+surplus, lost                6e-7%  (at most, if all rounds are so busy; any in
+                                    a round: chance 1e-6)
 under way, lost              0.14%  (at most, when their round closes)
 decision to model       at most 2 h 58 min
-will it learn           it loses about 1 % of what uniform choices lose over 100,000 people, 10 % over the first 11,000
+will it learn           it loses about 1 % of what uniform choices lose over
+                        100,000 people, 10 % over the first 11,000
 
 The price of each choice (searched, not certified)
-                                    batches  a report has         local  central    regret    random
-  central epsilon 0.5                  3060  127 bits          266.3263   0.5000       833     36488
-  central epsilon 2                    1171  511 bits         1188.1856   2.0000       302     36488
-  half the people                      1857  255 bits          559.4210   1.0000       463     18244
-  twice the people                     1857  255 bits          559.4210   1.0000       528     72976
-  growing batches               1137..91887  511 bits         4597.3558   1.0000       359     36488
-  equal windows twice as long          3585  255 bits          768.8497   1.0000       705     36488
-  no room for peaks (peak 1)            975  255 bits          407.5868   1.0000       495     36488
-  1 bit per coordinate                 3060  1 bit              12.4914   1.0000      2378     36488
+                                 batch size  a report has         local    lost
+  central epsilon 0.5                  3060  127 bits          266.3263    2.3%
+  central epsilon 2                    1171  511 bits         1188.1856    0.8%
+  half the people                      1857  255 bits          559.4210    2.5%
+  twice the people                     1857  255 bits          559.4210    0.7%
+  growing batches               1137..91887  511 bits         4597.3558    1.0%
+  equal windows twice as long          3585  255 bits          768.8497    1.9%
+  no room for peaks (peak 1)            975  255 bits          407.5868    1.4%
+  1 bit per coordinate                 3060  1 bit              12.4914    6.5%
+(local: local epsilon; lost: share of what uniform choices lose)
 
 Notes
-  - the local epsilon is unlimited: a report by itself may tell almost everything about its person to whoever reads the wire or runs the shuffler; all protection then comes from a shuffler that shows nobody single reports, and from the size of the batches
-  - at least 90 % of the reports of a round come from honest devices and pads: the plan assumes it. What the others send adds no privacy and may be known to an adversary; if there are more of them, the central epsilon is larger than certified. --honest sets another share
+  - the local epsilon is unlimited: a report by itself may tell almost
+    everything about its person to whoever reads the wire or runs the shuffler;
+    all protection then comes from a shuffler that shows nobody single reports,
+    and from the size of the batches
+  - at least 90 % of the reports of a round come from honest devices and pads:
+    the plan assumes it. What the others send adds no privacy and may be known
+    to an adversary; if there are more of them, the central epsilon is larger
+    than certified. --honest sets another share
   - the local epsilon of 559 is no protection; everything rests on the shuffler
 ";
     assert_eq!(plan, expected);
@@ -183,29 +203,40 @@ fn a_whole_text_of_a_comparison() {
     let output = incrowd(&format!("plan {arguments} --task-file {}", path.display()));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let whole = text(&output.stdout);
-    let (plan, certificate) = whole.split_once("\nCertificate for mechanism ").unwrap();
+    let (plan, certificate) = whole.split_once("\nCertificate for mechanism\n").unwrap();
     assert_eq!(
         plan,
         "\
 Plan for 60000 people in 30 d, two groups
 Round 1 opens Friday 15 January 2027, 08:00:00 UTC
 
-  rounds        window  expected  capacity  local epsilon  central epsilon  a report has
-       5           6 d     12000     24819         8.0000           0.3820  1 of 256 words, outside 0.078802
+  rounds       window  expected  capacity      local   central  a report has
+       5          6 d     12000     24819     8.0000    0.3820  1 of 256 words
+(local, central: certified epsilons of the rounds)
 
 bytes in a report               46
 pads                         51.6%  (room for 2 times the mean rate)
-surplus, lost                1e-7%  (at most, if all rounds are so busy; any in a round: chance 1e-6)
+surplus, lost                1e-7%  (at most, if all rounds are so busy; any in
+                                    a round: chance 1e-6)
 under way, lost              0.00%  (at most, when their round closes)
 decision to model       at most 6 d 1 h
-what it can tell        at the end, with 95 % confidence: mean rewards that differ by 0.0208 or more (near one half, half of the people in each group)
-  if all were honest    0.0208  (searched, not certified; this plan: --honest 0.9)
+what it can tell        at the end, with 95 % confidence: mean rewards that
+                        differ by 0.0208 or more (near one half, half of the
+                        people in each group)
+  if all were honest    0.0208  (searched, not certified; this plan: --honest
+                                0.9)
 
 Notes
-  - the local epsilon was capped at the default of 8; --local-epsilon sets another cap, 'unlimited' lifts it
-  - at least 90 % of the reports of a round come from honest devices and pads: the plan assumes it. What the others send adds no privacy and may be known to an adversary; if there are more of them, the central epsilon is larger than certified. --honest sets another share
-  - 52% of a batch are pads, and each pad adds as much noise as a report: a smaller --peak, or a larger local epsilon, learns faster
-  - a report is one word of a random codebook: with a local epsilon of at most 8, randomized bits would have 3.8 times the variance
+  - the local epsilon was capped at the default of 8; --local-epsilon sets
+    another cap, 'unlimited' lifts it
+  - at least 90 % of the reports of a round come from honest devices and pads:
+    the plan assumes it. What the others send adds no privacy and may be known
+    to an adversary; if there are more of them, the central epsilon is larger
+    than certified. --honest sets another share
+  - 52% of a batch are pads, and each pad adds as much noise as a report: a
+    smaller --peak, or a larger local epsilon, learns faster
+  - a report is one word of a random codebook: with a local epsilon of at most
+    8, randomized bits would have 3.8 times the variance
 "
     );
     assert!(certificate.contains("all of them together are (0.3820, 1e-6)-differentially private"));
@@ -429,7 +460,7 @@ fn a_plan_that_hardly_learns_says_so() {
     let arguments = "plan --dimension 9 --slots 10 --horizon 20000 --central-epsilon 1";
     let output = incrowd(arguments);
     assert_eq!(output.status.code(), Some(0));
-    let told = text(&output.stdout);
+    let told = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "WARNING: this plan hardly learns",
         "of what uniform choices lose over 20,000 people",

@@ -140,7 +140,8 @@ mean reward          estimate  95 % interval          reports
 {}  {:>10.0}
 difference           {d:>8}  {lower:>7} to {upper:>7}
 
-Personalization earns {d} more per decision; with 95 % confidence between {lower} and {upper}.
+Personalization earns {d} more per decision; with 95 % confidence between
+{lower} and {upper}.
 ",
         row("with the incumbent", &found["incumbent"]),
         number(&found["incumbent"]["reports"]),
@@ -156,8 +157,8 @@ Personalization earns {d} more per decision; with 95 % confidence between {lower
     fs::copy(folder.path().join("data/admin.token"), folder.path().join("admin.token")).unwrap();
     let token = folder.path().join("admin.token").display().to_string();
     let list = good(&format!("task list --admin {} --token-file {token}", service.admin));
-    assert!(list.contains(&format!("{}  round 1 with {OTHERS} reports", tasks[0])), "{list}");
-    assert!(list.contains(&format!("{}  finished", tasks[1])), "{list}");
+    assert!(list.contains(&format!("{}\n  round 1 with {OTHERS} reports", tasks[0])), "{list}");
+    assert!(list.contains(&format!("{}\n  finished", tasks[1])), "{list}");
     assert!(service.terminate().success());
     let export = format!("task export --data {data} --task {} releases", files[1]);
     assert_eq!(good(&export).lines().count(), 2, "the same file does for exports");

@@ -51,10 +51,13 @@ def start(role, folder, *arguments):
     process = subprocess.Popen(
         [incrowd, role, *listen, *LIFTED, *arguments], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
     )
-    line = process.stdout.readline()
-    if not line.startswith("listening on "):
-        raise SystemExit((folder / f"{role}.log").read_text())
-    return process, "http://" + line.split()[-1]
+    addresses = []
+    for prefix in ("listening on ", "admin on "):
+        line = process.stdout.readline()
+        if not line.startswith(prefix):
+            raise SystemExit((folder / f"{role}.log").read_text())
+        addresses.append("http://" + line.split()[-1])
+    return process, *addresses
 
 
 def ask(method, url, token=None, body=None, kind=None):
@@ -109,8 +112,9 @@ def main():
         folder = pathlib.Path(folder)
         keys = {role: said("keys", "new", "--role", role, "--data", folder / role) for role in ("shuffler", "bandit")}
         tokens = {
-            role: said("keys", "token", "--role", role, "--data", folder / "shuffler") for role in ("device", "bandit", "relay")
+            role: said("keys", "token", "--role", role, "--data", folder / "shuffler") for role in ("device", "bandit", "relay", "admin")
         }
+        operator = {"admin": said("keys", "token", "--role", "admin", "--data", folder / "bandit")}
         (folder / "bandit.token").write_text(tokens["bandit"])
         (folder / "plan.toml").write_text(PLAN)
         named = ["--shuffler-key", keys["shuffler"], "--bandit-key", keys["bandit"]]
@@ -118,9 +122,9 @@ def main():
         task = said("task", "show", folder / "task.toml").split()[1]
         running = []
         try:
-            process, shuffler = start("shuffler", folder)
+            process, shuffler, shuffler_admin = start("shuffler", folder)
             running.append(process)
-            process, bandit = start("bandit", folder, "--shuffler-url", shuffler, "--token-file", folder / "bandit.token")
+            process, bandit, bandit_admin = start("bandit", folder, "--shuffler-url", shuffler, "--token-file", folder / "bandit.token")
             running.append(process)
             base = f"{shuffler}/v1/tasks/{task}"
             fill_a_batch(base, tokens["device"])
@@ -129,6 +133,11 @@ def main():
             if ask("GET", f"{base}/releases/2", tokens["bandit"])[0] != 200:
                 raise SystemExit("no report that schemathesis sent was counted: it does not get beyond the guards")
             examine(folder, "bandit", bandit, task, {})
+            # Last: it closes the task.
+            examine(folder, "shuffler-admin", shuffler_admin, task, {"admin": tokens["admin"]})
+            if b'"closed":true' not in ask("GET", f"{shuffler_admin}/v1/tasks", tokens["admin"])[1]:
+                raise SystemExit("the admin token of schemathesis did not close the task: it does not get beyond the guards")
+            examine(folder, "bandit-admin", bandit_admin, task, operator)
             for process in running:
                 if process.poll() is not None:
                     raise SystemExit("a service has ended")

@@ -69,21 +69,20 @@ struct Learner {
 }
 
 impl BanditServer {
-    /// Opens every task in the store. Tasks whose guarantee is beyond the operator's limits are an
-    /// error.
+    /// Opens every task in the store.
     pub(crate) fn start(
         service: &Service<'_>,
         store: Arc<dyn BanditStore>,
         keys: Keys,
     ) -> Result<Arc<Self>, ServiceError> {
-        let &Service { config, tasks, access, metrics } = service;
+        let &Service { config: _, tasks, certificates, access, metrics } = service;
         let mut handles = HashMap::new();
-        for task in tasks.iter().cloned() {
+        for (task, certificate) in tasks.iter().cloned().zip(certificates) {
             let id = task.id();
             if task.keys().bandit != keys.verification_key() {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
             }
-            metrics.certified(&id, &config.limits.admit(&task)?);
+            metrics.certified(&id, certificate);
             let learner = Learner::open(store.as_ref(), &task)?;
             let model = store.model(&id)?.map(|model| publish(model, &keys, &id));
             let version = model.as_ref().map_or(0, |model| model.version);

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, HttpLimits, LogFormat, TlsConfig, layers::Settings};
+use crate::{ConfigError, HttpLimits, LogFormat, TlsConfig, config::address, layers::Settings};
 
 /// Settings of a relay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,9 +17,11 @@ pub struct RelayConfig {
     /// File with the token of the role `relay` that the shuffler's operator made.
     pub token_file: Option<PathBuf>,
     /// Where devices come.
+    #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
     /// Where the operator comes: health and metrics. A relay has no tokens of its own, so this is an
     /// address of this machine only, without TLS.
+    #[serde(deserialize_with = "address")]
     pub admin_listen: SocketAddr,
     /// Whether devices may come over plain HTTP from others than this machine.
     pub allow_plain_http: bool,

@@ -94,7 +94,7 @@ impl Shuffler {
         keys: Keys,
         key_file: PathBuf,
     ) -> Result<Arc<Self>, ServiceError> {
-        let &Service { config, tasks, access, metrics } = service;
+        let &Service { config, tasks, certificates, access, metrics } = service;
         let gateway = config.shuffler.gateway.then(|| Gateway::new(&keys)).transpose()?;
         let store = guarded(config, store)?;
         let mut open = OpenTasks::new(
@@ -104,11 +104,10 @@ impl Shuffler {
         );
         let mut watched = Watched::new();
         let mut opened = Vec::new();
-        for task in tasks.iter().cloned() {
+        for (task, certificate) in tasks.iter().cloned().zip(certificates.iter().cloned()) {
             if task.keys().shuffler != keys.verification_key() {
                 return Err(ServiceError::OtherKey { task: task.id(), role: "shuffler" });
             }
-            let certificate = config.limits.admit(&task)?;
             metrics.certified(&task.id(), &certificate);
             metrics.shuffles(&task.id());
             prepare(&store, &task, config, metrics)?;

@@ -329,7 +329,6 @@ async fn r15_a_task_beyond_a_limit_is_refused_by_the_limits_name() {
         ("epsilon_central", Limits { epsilon_central: below(central), ..open }),
         ("delta", Limits { delta: 0.9e-6, ..open }),
         ("smallest_batch", Limits { smallest_batch: 41, ..open }),
-        ("epsilon_local", Limits { epsilon_local: f64::NAN, ..open }),
     ] {
         place.config.limits = limits;
         for roles in [Roles::Shuffler, Roles::Both] {
@@ -372,6 +371,7 @@ fn r15_a_task_that_hides_next_to_nothing_is_refused_by_the_defaults() {
     let task = crate::common::orphan(plain(config.check().unwrap()));
     let defaults = Limits::default();
     for (key, limits) in [
+        ("epsilon_local", Limits { epsilon_local: f64::NAN, ..defaults }),
         ("epsilon_local", defaults),
         ("epsilon_central", Limits { epsilon_local: f64::INFINITY, ..defaults }),
     ] {

@@ -38,6 +38,7 @@ impl Service {
         let service = role::Service {
             config: &place.config,
             tasks: std::slice::from_ref(&place.task),
+            certificates: &[place.config.limits.admit(&place.task).unwrap()],
             access: &access,
             metrics: &metrics,
         };

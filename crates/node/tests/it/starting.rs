@@ -48,7 +48,7 @@ const REFUSALS: [(Spoil, &str); 6] = [
             fs::write(folder.join("bad.toml"), "closes = 1").unwrap();
             config.tasks.push(folder.join("bad.toml"));
         },
-        "is no task file",
+        "bad.toml cannot be used as a task file",
     ),
     (|config, _| config.limits.smallest_batch = 3, "limits.smallest_batch"),
     (

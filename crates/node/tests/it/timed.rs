@@ -76,8 +76,13 @@ impl Set {
         let tokens = Tokens::load(&files.tokens).unwrap();
         let access = Access::new(files.tokens.clone(), tokens, None).unwrap();
         let (tasks, metrics) = ([place.task.clone()], Arc::new(Metrics::default()));
-        let service =
-            Service { config: &place.config, tasks: &tasks, access: &access, metrics: &metrics };
+        let service = Service {
+            config: &place.config,
+            tasks: &tasks,
+            certificates: &[place.config.limits.admit(&place.task).unwrap()],
+            access: &access,
+            metrics: &metrics,
+        };
         let shuffler = Shuffler::start(&service, store, keys, files.shuffler_keys).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
