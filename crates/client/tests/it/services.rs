@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 use incrowd_client::{Builder, Client, Limits};
 use incrowd_node::{
     KeyRole, Keys, Limits as NodeLimits, Node, NodeConfig, Relay, RelayConfig, Role, Roles,
-    RoundKeysConfig, ShufflerConfig, Tokens,
+    RoundKeysConfig, RunningRelay, ShufflerConfig, Tokens, write_token,
 };
 use incrowd_protocol::TaskId;
 
@@ -56,6 +56,20 @@ fn node(data: &Path, task: &str) -> (Node, String, String) {
     (Node::start(&config, Roles::Both).unwrap(), device, relay)
 }
 
+/// A relay to the gateway of a node.
+async fn relay(data: &Path, url: &str, token: &str) -> RunningRelay {
+    let token_file = data.join("relay.token");
+    write_token(&token_file, token).unwrap();
+    let config = RelayConfig {
+        gateway: url.to_owned(),
+        token_file: Some(token_file),
+        listen: FREE,
+        admin_listen: FREE,
+        ..RelayConfig::default()
+    };
+    Relay::start(&config).await.unwrap()
+}
+
 fn builder(url: &str, task: TaskId, token: &str) -> Builder {
     Client::builder(url, task)
         .token(token)
@@ -68,16 +82,7 @@ async fn devices_report_through_the_real_services_and_rank_with_the_model_they_m
     let data = tempfile::tempdir().unwrap();
     let (node, token, relay_token) = node(data.path(), TASK);
     let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
-    let token_file = data.path().join("relay.token");
-    std::fs::write(&token_file, &relay_token).unwrap();
-    let relay = RelayConfig {
-        gateway: url.clone(),
-        token_file: Some(token_file),
-        listen: FREE,
-        admin_listen: FREE,
-        ..RelayConfig::default()
-    };
-    let relay = Relay::start(&relay).await.unwrap();
+    let relay = relay(data.path(), &url, &relay_token).await;
 
     let strict =
         builder(&url, task, &token).limits(Limits { epsilon_local: 1.0, epsilon_central: None });
@@ -125,7 +130,7 @@ async fn r34_r35_a_device_behind_a_relay_reports_once_after_a_rotation() {
     let data = tempfile::tempdir().unwrap();
     let (node, token, relay_token) = node(data.path(), TASK);
     let (url, task) = (format!("http://{}", node.address()), node.tasks().next().unwrap());
-    let relay = Relay::new(&url, &relay_token, None).unwrap().listen(FREE, None, false).unwrap();
+    let relay = relay(data.path(), &url, &relay_token).await;
     let relay_url = format!("http://{}", relay.address());
     let mut devices = Vec::new();
     for _ in 0..3 {
