@@ -108,6 +108,7 @@ impl Node {
         let asked =
             admin::router(shuffler.clone(), learner, readiness.clone(), &access, metrics.clone());
         let tls = startup.tls;
+        tls.iter().for_each(|tls| tls.measure(&metrics));
         let mut read_again: Vec<Arc<dyn Reload>> = vec![access.clone()];
         read_again.extend(tls.clone().map(|tls| tls as Arc<dyn Reload>));
         read_again.extend(shuffler.map(|shuffler| shuffler as Arc<dyn Reload>));

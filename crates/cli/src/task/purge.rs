@@ -14,7 +14,7 @@ use crate::{confirm::confirm, service};
 /// For a task that is over, or that was replaced by another plan. Devices that pin it must not be
 /// served again: what was released once would be released a second time.
 ///
-/// Example: incrowd task purge --config incrowd.toml <ID>
+/// Example: incrowd task purge --config incrowd.toml ID
 #[derive(Args)]
 pub struct PurgeArguments {
     /// The task's id.

@@ -62,6 +62,9 @@ struct BuildLabel {
     version: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabel {}
+
 type Float = Gauge<f64, AtomicU64>;
 
 /// Every metric of a node; `docs/operations.md` says what each means.
@@ -81,6 +84,7 @@ pub struct Metrics {
     round_closes: Family<TaskLabel, Gauge>,
     epsilon: Family<EpsilonLabel, Float>,
     listeners: Listeners,
+    certificate_expiry: Family<NoLabel, Gauge>,
     ready: Gauge,
     commit_queue: Gauge,
     commit_seconds: Histogram,
@@ -113,6 +117,7 @@ impl Metrics {
             round_closes: Family::default(),
             epsilon: Family::default(),
             listeners: Listeners::default(),
+            certificate_expiry: Family::default(),
             ready: Gauge::default(),
             commit_queue: Gauge::default(),
             commit_seconds: Histogram::new(seconds),
@@ -133,6 +138,9 @@ impl Metrics {
         let build = Info::new(BuildLabel { version: env!("CARGO_PKG_VERSION") });
         r.register("build", "The program", build);
         self.listeners.register(r);
+        let help = "When the TLS certificate expires, since 1970; absent without TLS";
+        let expiry = self.certificate_expiry.clone();
+        r.register_with_unit("tls_certificate_expiry_timestamp", help, Unit::Seconds, expiry);
         r.register("ready", "Whether the service is ready", self.ready.clone());
         r
     }
@@ -230,6 +238,11 @@ impl Metrics {
     /// The metrics of a listener: `devices`, `admin` or `relay`.
     pub(crate) fn listener(&self, name: &'static str) -> ListenerMetrics {
         self.listeners.of(name)
+    }
+
+    /// When the certificate of the listeners expires; absent without TLS.
+    pub(crate) fn certificate_expiry(&self) -> Gauge {
+        self.certificate_expiry.get_or_create_owned(&NoLabel {})
     }
 
     pub(crate) fn is_ready(&self, ready: bool) {

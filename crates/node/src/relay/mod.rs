@@ -60,6 +60,7 @@ impl Relay {
         let gateway = Arc::new(Gateway::new(config)?);
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let metrics = Arc::new(Metrics::relay());
+        tls.iter().for_each(|tls| tls.measure(&metrics));
         let http = limit_connections(config.http);
         let operator = HttpLimits { connections: OPERATORS, ..http };
         let devices = BoundListener::bind("relay", config.listen, http, &metrics)?;

@@ -120,6 +120,9 @@ async fn r35_a_renewed_certificate_is_for_new_connections_and_a_broken_one_chang
     let open = incrowd_transport::client(&old).unwrap();
     asked(&open, paths::GATEWAY_KEYS).await.unwrap().bytes().await.unwrap();
     assert_eq!(works(&old).await, Some(200));
+    // The first day of 4096, which is rcgen's default.
+    let expiry = metric(&node.metrics().await, "incrowd_tls_certificate_expiry_timestamp_seconds");
+    assert!((expiry - 67_090_118_400.0).abs() < 86_400.0, "{expiry}");
     certificate(place.folder.path(), "127.0.0.1");
     let new = trust();
     assert_eq!((works(&old).await, works(&new).await), (Some(200), None), "not read yet");
