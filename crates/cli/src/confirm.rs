@@ -1,4 +1,4 @@
-//! What cannot be undone is done on a second word only.
+//! Confirmation before an irreversible command.
 
 use std::{
     error::Error,

@@ -16,7 +16,7 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use incrowd_device::Device;
 use incrowd_envelope::seal;
-use incrowd_node::{Files, read_token};
+use incrowd_node::{Files, read_token, trust};
 use incrowd_protocol::{EntityTag, Model, ReportId, Task, TaskId, TaskNotice, push_report};
 use incrowd_transport::{Address, BanditApi, ModelAnswer, Route, ShufflerApi, TransportError};
 use serde::Serialize;
@@ -26,7 +26,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Output, print::wrapped, progress::Progress, runtime, task::trust};
+use crate::{Output, print::wrapped, progress::Progress, runtime};
 
 /// Send a bounded number of reports to a service, and measure.
 ///

@@ -103,7 +103,7 @@ impl Served {
         })
     }
 
-    /// Sends what is waiting. What comes too late for its round is lost, as it is in life.
+    /// Sends what is waiting. What comes too late for its round is dropped, like a real late report.
     fn upload(&mut self) -> Result<(), Box<dyn Error>> {
         let body = std::mem::take(&mut self.body);
         self.reports = 0;

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::{chance, core::Core};
 
-/// A server that asks to be left alone for longer is not believed.
+/// Upper bound of a pause that a server asks for.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Fetches models for as long as the client lives.

@@ -75,6 +75,16 @@ pub enum ServiceError {
         /// The data folder.
         data: PathBuf,
     },
+    /// No issuing secret, where tokens of single devices are taken.
+    #[error(
+        "{path} does not exist, and shuffler.admission is device-tokens: put it back if devices have tokens, or make it with `incrowd keys issuer --data {data}`"
+    )]
+    NoIssuer {
+        /// Which file.
+        path: PathBuf,
+        /// The data folder.
+        data: PathBuf,
+    },
     /// A file in the place of a token that is none.
     #[error(
         "{path} is not a token of the role {role}: `serve` would write one there, so move the file away"
@@ -87,7 +97,7 @@ pub enum ServiceError {
     },
     /// A task in the store that is not over and that nobody names.
     #[error(
-        "task {task} is in the store of {data} and neither finished nor closed, but no task file names it: was it planned anew? Serve it too (--task {data}/tasks/{task}.toml is its file as it was served), or remove what there is of it with `incrowd task purge {task} --data {data}`"
+        "task {task} is in the store of {data} and not known to be over, but no task file names it: was it planned anew? Serve it too (--task {task} where {data}/tasks has its file), or remove what there is of it with `incrowd task purge {task} --data {data}`"
     )]
     Leftover {
         /// The task.
@@ -193,10 +203,6 @@ impl ServiceError {
         if has_tasks {
             return Self::LostKeys { path, data };
         }
-        let role = match role {
-            KeyRole::Shuffler => "shuffler",
-            KeyRole::Bandit => "bandit",
-        };
-        Self::NoKeys { path, role, data }
+        Self::NoKeys { path, role: role.name(), data }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use incrowd_files::create_folder;
 use incrowd_protocol::{Task, TaskId};
+use incrowd_transport::Trust;
 
 use crate::{KeyRole, Role, ServiceError};
 
@@ -90,6 +91,12 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// What to trust: the certificates in a PEM file, or the system's.
+pub fn trust(ca: Option<&Path>) -> Result<Trust, ServiceError> {
+    let pem = ca.map(|path| fs::read(path).map_err(failed(path))).transpose()?;
+    Ok(Trust::new(pem.as_deref()))
 }
 
 pub(crate) fn failed(path: &Path) -> impl FnOnce(io::Error) -> ServiceError {

@@ -227,7 +227,7 @@ pub(crate) struct Guard {
     access: Arc<Access>,
     /// Only these roles, if there are any.
     roles: &'static [Role],
-    /// Or nobody in particular.
+    /// Whether requests without a token pass.
     open: bool,
 }
 
@@ -261,7 +261,7 @@ impl Guard {
                 return Err(Problem::new(Kind::Unauthorized, rule));
             }
             Verdict::Known(role) => Some(role),
-            // It is for reports alone, and those know it themselves.
+            // It has no role: `Admission` checks it where reports are taken.
             Verdict::OneDevice(_) => None,
         };
         if self.roles.is_empty() || role.is_some_and(|role| self.roles.contains(&role)) {
@@ -282,7 +282,8 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
     if let Err(problem) = guard.admit(request.headers()) {
         return problem.into_response();
     }
-    // One that asks may have to wait, and its token be revoked meanwhile. What is done is done.
+    // A GET may wait, so its token is checked again before the answer. Other methods have taken
+    // effect.
     let asks = (request.method() == Method::GET).then(|| request.headers().clone());
     let response = next.run(request).await;
     match asks.map_or(Ok(()), |headers| guard.admit(&headers)) {

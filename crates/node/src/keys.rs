@@ -71,6 +71,16 @@ pub enum KeyRole {
     Bandit,
 }
 
+impl KeyRole {
+    /// The role in a command.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shuffler => "shuffler",
+            Self::Bandit => "bandit",
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {

@@ -48,7 +48,7 @@ pub use config::{
 };
 pub use device_tokens::{Issuer, Serial};
 pub use error::ServiceError;
-pub use files::Files;
+pub use files::{Files, trust};
 pub use heads::{Heads, WentBack, Witnessed};
 pub use http::app;
 pub use keys::{KeyError, KeyRole, Keys};
@@ -56,7 +56,7 @@ pub use layers::{Layers, LayersOf, Setting, Settings};
 pub use limits::{LimitError, Limits};
 pub use log::init as init_log;
 pub use metrics::Metrics;
-pub use node::{Node, Roles};
+pub use node::{Node, Roles, connections_for};
 pub use problem::{Kind, Problem};
 pub use purge::Remains;
 pub use relay::{GatewayError, Relay, RelayConfig, RunningRelay};

@@ -158,7 +158,7 @@ impl Server {
             .header_read_timeout(Duration::from_secs(limits.header_seconds))
             .max_buf_size(limits.header_bytes)
             .serve_connection(TokioIo::new(stream), service);
-        // A connection that breaks off or sends no HTTP is the sender's affair.
+        // A connection that breaks off or sends no HTTP is neither counted nor logged.
         if let Err(error) = open.watch(connection).await
             && is_stalled(&error)
         {

@@ -7,7 +7,7 @@ use incrowd_protocol::{Task, TaskId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    AdmissionKind, Files, HttpLimits, Metrics, NodeConfig, ServiceError,
+    Files, Heads, HttpLimits, Metrics, NodeConfig, ServiceError,
     access::Access,
     admin,
     bandit::{BanditServer, Source},
@@ -71,8 +71,7 @@ impl Node {
         let mut startup = Startup::check(config, roles, &files)?;
         let tasks = std::mem::take(&mut startup.tasks);
         let certificates = std::mem::take(&mut startup.certificates);
-        let issues = roles.shuffler() && config.shuffler.admission == AdmissionKind::DeviceTokens;
-        let issuer = issues.then(|| files.issuer.clone());
+        let issuer = startup.issuer.clone();
         let access = Access::new(files.tokens.clone(), startup.tokens.clone(), issuer)?;
         let metrics = Arc::new(Metrics::default());
         let service = Service {
@@ -136,7 +135,17 @@ impl Node {
         let shuffler = shuffler.then(|| SqliteShufflerStore::inspect(&files.shuffler_store));
         let bandit = bandit.then(|| SqliteBanditStore::inspect(&files.bandit_store));
         let (shuffler, bandit) = (shuffler.transpose()?, bandit.transpose()?);
-        check_leftover(&files, &startup.tasks, shuffler.as_ref(), bandit.as_ref())
+        check_leftover(&files, &startup.tasks, shuffler.as_ref(), bandit.as_ref())?;
+        if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
+            heads::compare(shuffler, bandit, &startup.tasks)?;
+        }
+        if let Some(shuffler) = &shuffler {
+            let heads = Heads::load(config.shuffler.heads.as_ref().unwrap_or(&files.heads))?;
+            for task in &startup.tasks {
+                heads.check(shuffler, &task.id())?;
+            }
+        }
+        Ok(())
     }
 
     /// Where devices come.
@@ -215,6 +224,12 @@ fn start_roles(
     Ok((shuffler, Some((bandit, Arc::new(source)))))
 }
 
+/// The most connections of devices that leave room for stores and the operator among so many open
+/// files.
+pub fn connections_for(files: usize) -> usize {
+    files.saturating_sub(OPERATORS + OTHER_FILES).max(files / 2).max(1)
+}
+
 /// Raises the limit of open files as far as this process may, and takes no more connections than
 /// leave room for stores and the operator.
 pub(crate) fn limit_connections(limits: HttpLimits) -> HttpLimits {
@@ -226,7 +241,7 @@ pub(crate) fn limit_connections(limits: HttpLimits) -> HttpLimits {
     };
     // None is no limit.
     let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
-    let most = files.saturating_sub(OPERATORS + OTHER_FILES).max(files / 2).max(1);
+    let most = connections_for(files);
     if limits.connections > most {
         tracing::warn!(
             files,

@@ -5,7 +5,7 @@ use std::{fmt, fs, path::PathBuf};
 use incrowd_protocol::TaskId;
 
 use crate::{
-    Files, Heads, NodeConfig, ServiceError,
+    Files, Heads, NodeConfig, ServiceError, TaskFile,
     files::failed,
     round_keys,
     store::{
@@ -29,7 +29,10 @@ impl Remains {
     pub fn open(config: &NodeConfig, task: TaskId) -> Result<Self, ServiceError> {
         let files = Files::of(&config.data);
         for path in &config.tasks {
-            if files.task(path).is_ok_and(|named| named.id() == task) {
+            // A plan that no keys complete is no task yet.
+            if let TaskFile::Task(named) = files.read_task(&files.task_file(path)?)?
+                && named.id() == task
+            {
                 return Err(ServiceError::StillNamed { task, path: path.clone() });
             }
         }

@@ -14,6 +14,7 @@ use chacha20poly1305::{
     aead::{Aead, Payload},
 };
 use getrandom::{SysRng, rand_core::TryRng};
+use incrowd_files::{Readers, SecretError, read_secret};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -24,6 +25,8 @@ const MAGIC: &[u8] = b"incrowd/secrets/v1\0";
 const SALT: usize = 16;
 /// Magic, three numbers, salt.
 const HEADER: usize = MAGIC.len() + 12 + SALT;
+/// Bytes of a passphrase from the standard input that are read.
+const LONGEST: usize = 4096;
 /// What a passphrase must have at least.
 const SHORTEST: usize = 12;
 /// The cost of a guess: KiB of memory, passes, lanes.
@@ -43,6 +46,12 @@ pub enum SecretsError {
         /// What happened.
         error: io::Error,
     },
+    /// A secret that others can read, or that cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// A passphrase that is no text.
+    #[error("{0} is not UTF-8 text")]
+    NoText(PathBuf),
     /// A passphrase that is easily guessed.
     #[error("the passphrase has {found} characters, must have at least {SHORTEST}")]
     Short {
@@ -93,13 +102,17 @@ impl Passphrase {
 
     /// The passphrase in a file; `-` is the standard input.
     pub fn read(path: &Path) -> Result<Self, SecretsError> {
-        let mut text = Zeroizing::new(String::new());
-        let read = if path == Path::new("-") {
-            io::stdin().read_to_string(&mut text)
-        } else {
-            fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
-        };
-        read.map_err(|error| SecretsError::File { path: path.to_owned(), error })?;
+        if path != Path::new("-") {
+            let bytes = read_secret(path, Readers::Owner)?;
+            let text = str::from_utf8(&bytes).map_err(|_| SecretsError::NoText(path.to_owned()))?;
+            return Self::new(text);
+        }
+        // One buffer that does not grow: a smaller one would stay behind in memory.
+        let mut text = Zeroizing::new(String::with_capacity(LONGEST + 1));
+        io::stdin()
+            .take(LONGEST as u64)
+            .read_to_string(&mut text)
+            .map_err(|error| SecretsError::File { path: path.to_owned(), error })?;
         Self::new(&text)
     }
 }
@@ -133,10 +146,8 @@ impl Secrets {
     pub fn of(files: &Files) -> Result<Self, SecretsError> {
         let mut all = BTreeMap::new();
         for (name, path) in files.secrets() {
-            match fs::read(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(SecretsError::File { path, error }),
-                Ok(content) => drop(all.insert(name, Secret(Zeroizing::new(content)))),
+            if path.exists() {
+                all.insert(name, Secret(read_secret(&path, Readers::Owner)?));
             }
         }
         Ok(Self(all))

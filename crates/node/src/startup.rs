@@ -1,14 +1,19 @@
 //! What a start reads and checks before it writes anything, and what it writes then.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use incrowd_privacy::Certificate;
 use incrowd_protocol::{Task, TaskId, VerificationKeys};
 
 use crate::{
-    Files, KeyRole, Keys, NodeConfig, Roles, ServiceError,
+    AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Roles, ServiceError,
     bandit::Source,
     files::failed,
+    shuffler,
     store::{SqliteBanditStore, SqliteShufflerStore, StoreError, TaskState},
     task_file::{check_distinct, load_task},
     tls::Tls,
@@ -22,6 +27,8 @@ pub(crate) struct Startup {
     pub tasks: Vec<Task>,
     pub certificates: Vec<Certificate>,
     pub tokens: Tokens,
+    /// What tokens of single devices are made with, where they are taken.
+    pub issuer: Option<PathBuf>,
     pub tls: Option<Arc<Tls>>,
     /// Where a bandit collects, if its shuffler is another process.
     pub source: Option<Source>,
@@ -77,7 +84,16 @@ impl Startup {
         // Once: it takes seconds for many stages.
         let certificates =
             tasks.iter().map(|task| config.limits.admit(task)).collect::<Result<_, _>>()?;
-        let (tokens, new_tokens) = tokens(files, both)?;
+        let by_device = config.shuffler.admission == AdmissionKind::DeviceTokens;
+        let (tokens, new_tokens) = tokens(files, both, by_device)?;
+        let issuer = (roles.shuffler() && by_device).then(|| files.issuer.clone());
+        if let Some(path) = issuer.clone().filter(|path| !path.exists()) {
+            return Err(ServiceError::NoIssuer { path, data: files.data.clone() });
+        }
+        issuer.as_deref().map(Issuer::load).transpose()?;
+        if let Some(url) = config.shuffler.model_url.as_ref().filter(|_| roles.shuffler()) {
+            shuffler::bandit(url, config)?;
+        }
         let new_hashes = both && !files.tokens.exists();
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let source = match roles {
@@ -90,6 +106,7 @@ impl Startup {
             tasks,
             certificates,
             tokens,
+            issuer,
             tls,
             source,
             new_keys,
@@ -131,7 +148,7 @@ fn has_tasks(files: &Files) -> Result<bool, StoreError> {
 }
 
 /// The tokens of a folder. Both roles together get some where there is nothing yet.
-fn tokens(files: &Files, both: bool) -> Result<(Tokens, NewTokens), ServiceError> {
+fn tokens(files: &Files, both: bool, by_device: bool) -> Result<(Tokens, NewTokens), ServiceError> {
     if files.tokens.exists() {
         return Ok((Tokens::load(&files.tokens)?, Vec::new()));
     }
@@ -147,7 +164,9 @@ fn tokens(files: &Files, both: bool) -> Result<(Tokens, NewTokens), ServiceError
         let (path, data) = (files.tokens.clone(), files.data.clone());
         return Err(ServiceError::LostTokens { path, data });
     }
-    for role in [Role::Device, Role::Admin] {
+    // Where each device has a token of its own, one for all of them would be refused.
+    let shared = (!by_device).then_some(Role::Device);
+    for role in shared.into_iter().chain([Role::Admin]) {
         let path = files.token(role);
         if path.exists() {
             // A start ended between the token and its hash.

@@ -129,7 +129,7 @@ impl ShufflerApi {
             .limit(longest_release(task.mechanism()));
         let answer = self.send(self.with_token(request)?).await?;
         if answer.status == ProblemKind::Finished.status() {
-            // Anybody on the way can answer so: only the shuffler's own word ends a task.
+            // Anybody on the way can answer so: only the shuffler's signature ends a task.
             let refusal = answer.refusal();
             let ending = answer.with_signature("ending").map_err(|_| refusal)?;
             ending.verify(&task.keys().shuffler, Document::Ending, &task.id())?;

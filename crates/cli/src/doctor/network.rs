@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use incrowd_node::{Files, NodeConfig, Roles, check_tls, load_task, read_token, shuffler_address};
+use incrowd_node::{
+    Files, NodeConfig, Roles, check_tls, connections_for, load_task, read_token, shuffler_address,
+    trust,
+};
 use incrowd_protocol::{ProblemKind, Task};
 use incrowd_transport::{
     Address, Http, Method, Request, Route, ShufflerApi, TransportError, Trust,
@@ -17,9 +20,6 @@ use rustix::process::{Resource, getrlimit};
 use super::Findings;
 use crate::runtime;
 
-/// Files of a service that are no connections of devices.
-const OTHER_FILES: u64 = 320;
-
 pub fn examine(config: &NodeConfig, files: &Files, roles: Roles, findings: &mut Findings) {
     if let Some(tls) = &config.tls {
         match check_tls(tls) {
@@ -28,11 +28,11 @@ pub fn examine(config: &NodeConfig, files: &Files, roles: Roles, findings: &mut 
         }
     }
     listeners(config, files, findings);
-    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let wanted = config.http.connections as u64 + OTHER_FILES;
-    if most < wanted {
+    let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let most = connections_for(usize::try_from(files).unwrap_or(usize::MAX));
+    if most < config.http.connections {
         findings.note(format!(
-            "{most} open files are allowed, http.connections needs {wanted}: fewer connections are taken (ulimit -n, LimitNOFILE)"
+            "{files} open files are allowed: at most {most} connections are taken, fewer than http.connections (ulimit -n, LimitNOFILE)"
         ));
     } else {
         findings.good("open files");
@@ -85,9 +85,6 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
         match ask(config, &token, &task) {
             Ok(()) => findings.good(format!("the shuffler has releases of {}", task.id())),
             Err(error) => match error.downcast_ref().and_then(TransportError::kind) {
-                Some(ProblemKind::Finished) => {
-                    findings.good(format!("the shuffler has releases of {}", task.id()));
-                }
                 Some(ProblemKind::Unauthorized | ProblemKind::Forbidden) => {
                     findings.bad("the shuffler refuses the token in bandit.token_file");
                 }
@@ -103,8 +100,7 @@ fn collector(config: &NodeConfig, findings: &mut Findings) {
 /// Asks for the first thing that a bandit asks for.
 fn ask(config: &NodeConfig, token: &str, task: &Task) -> Result<(), Box<dyn Error>> {
     let address = shuffler_address(&config.bandit)?;
-    let ca = config.bandit.shuffler_ca.as_ref().map(fs::read).transpose()?;
-    let (route, trust) = (Route::Direct(address), Trust::new(ca.as_deref()));
+    let (route, trust) = (Route::Direct(address), trust(config.bandit.shuffler_ca.as_deref())?);
     let shuffler = ShufflerApi::new(route, Some(token.to_owned()), &trust)?;
     runtime()?.block_on(shuffler.release(task, 1, None, Duration::ZERO))?;
     Ok(())

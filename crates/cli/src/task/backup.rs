@@ -85,10 +85,8 @@ pub fn back_up(arguments: &BackupArguments) -> Result<(), Box<dyn Error>> {
             eprintln!("the secrets under the passphrase: {}", names.join(", "));
         }
         None => eprintln!(
-            "WARNING: keys and tokens are NOT in this backup: without {}, {} and {} it cannot be served. --passphrase-file adds them",
-            data.shuffler_keys.display(),
-            data.bandit_keys.display(),
-            data.tokens.display()
+            "WARNING: keys and tokens are NOT in this backup: without {} it cannot be served. --passphrase-file adds them",
+            names(&data.secrets())
         ),
     }
     tell_open_round(&data);
@@ -117,6 +115,9 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Box<dyn Error>> {
         .into());
     }
     create_folder(&to.data).map_err(failed(&to.data))?;
+    // The secrets last: stores without keys are refused, but keys without stores would begin their
+    // tasks anew.
+    copy(&stores, &tasks, &to)?;
     match secrets {
         Some(secrets) => {
             secrets.write(&to, &sealed)?;
@@ -127,7 +128,6 @@ pub fn restore(arguments: &RestoreArguments) -> Result<(), Box<dyn Error>> {
         }
         None => {}
     }
-    copy(&stores, &tasks, &to)?;
     accept(heads, &behind)?;
     tell_missing_keys(&to);
     tell_open_round(&to);
@@ -141,6 +141,12 @@ fn tell_open_round(files: &Files) {
             "the key of the open round is in no backup: where shuffler.round_keys does not have it, that round begins anew, its acknowledged reports are discarded, and a task with grace needs shuffler.accept_lost_round_keys = true"
         );
     }
+}
+
+/// Those of the files that are there.
+fn names(files: &[(String, PathBuf)]) -> String {
+    let there = files.iter().filter(|(_, path)| path.exists());
+    there.map(|(_, path)| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Says why stores without keys are not served.

@@ -12,8 +12,6 @@ use clap::{Args, Subcommand};
 
 use crate::uplift;
 
-pub use running::trust;
-
 /// Task files, running tasks, exports and backups.
 #[derive(Args)]
 pub struct Arguments {

@@ -1,15 +1,11 @@
 //! Tasks of a running service, asked at the operator's listener.
 
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{error::Error, path::PathBuf};
 
 use clap::Args;
-use incrowd_node::{TaskStatus, read_token};
+use incrowd_node::{TaskStatus, read_token, trust};
 use incrowd_protocol::{TaskId, paths};
-use incrowd_transport::{Address, Http, Method, Request, Trust};
+use incrowd_transport::{Address, Http, Method, Request};
 
 use crate::{confirm::confirm, moment, runtime};
 
@@ -104,12 +100,4 @@ impl Admin {
         let request = Request::new(method, path).token(&token)?.limit(LONGEST_LIST);
         Ok(runtime()?.block_on(http.send(request))?.success()?.body)
     }
-}
-
-/// What a client trusts: the certificates in a file, or the system's.
-pub fn trust(ca: Option<&Path>) -> Result<Trust, Box<dyn Error>> {
-    let pem = ca.map(|path| {
-        fs::read(path).map_err(|error| format!("cannot read --ca {}: {error}", path.display()))
-    });
-    Ok(Trust::new(pem.transpose()?.as_deref()))
 }

@@ -2,7 +2,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use crate::support::{Caller, LIFTED, Service, Site, good, incrowd, output, post, refused, text};
+use crate::support::{
+    Caller, LIFTED, Service, Site, good, incrowd, output, post, private, refused, text,
+};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -58,11 +60,14 @@ fn r33_a_service_moves_with_its_keys_tokens_and_releases() {
     assert!(service.terminate().success());
     let before = releases(&site, "one");
 
-    fs::write(site.path("passphrase"), "correct horse battery staple\n").unwrap();
-    fs::write(site.path("short"), "horse\n").unwrap();
+    private(site.path("passphrase"), "correct horse battery staple\n");
+    private(site.path("short"), "horse\n");
     let back_up = format!("task backup --data {} --to {}", path("one"), path("kept"));
     let short = refused(&format!("{back_up} --passphrase-file {}", path("short")));
     assert!(short.contains("5 characters, must have at least 12"), "{short}");
+    fs::write(site.path("open"), "correct horse battery staple").unwrap();
+    let open = refused(&format!("{back_up} --passphrase-file {}", path("open")));
+    assert!(open.contains("is readable by others"), "{open}");
     assert!(!site.path("kept").exists());
     let made = good(&format!("{back_up} --passphrase-file {}", path("passphrase")));
     for name in ["shuffler.db", "bandit.db", "secrets.incrowd"] {
@@ -75,11 +80,18 @@ fn r33_a_service_moves_with_its_keys_tokens_and_releases() {
     assert!(!sealed.windows(20).any(|window| window == &admin.as_bytes()[..20]));
 
     // With another passphrase nothing is restored, not even the folder.
-    fs::write(site.path("wrong"), "correct horse battery").unwrap();
+    private(site.path("wrong"), "correct horse battery");
     let restore = |to: &str| format!("task restore --data {} --from {}", path(to), path("kept"));
     let wrong = refused(&format!("{} --passphrase-file {}", restore("two"), path("wrong")));
     assert!(wrong.contains("secrets.incrowd does not open: the passphrase is another"), "{wrong}");
     assert!(!site.path("two").exists());
+    // A restore that breaks off has no keys yet: with them and without releases a start would begin
+    // the task anew.
+    fs::create_dir(site.path("broken")).unwrap();
+    fs::write(site.path("broken/tasks"), "no folder").unwrap();
+    refused(&format!("{} --passphrase-file {}", restore("broken"), path("passphrase")));
+    assert!(site.path("broken/shuffler.db").exists());
+    assert!(!site.path("broken/shuffler.keys").exists());
     good(&format!("{} --passphrase-file {}", restore("two"), path("passphrase")));
     let again = refused(&format!("{} --passphrase-file {}", restore("two"), path("passphrase")));
     assert!(again.contains("exists: move it away first"), "{again}");
@@ -126,7 +138,7 @@ fn r33_a_backup_without_secrets_says_so_and_is_not_another_service() {
     assert!(said.contains("WARNING: keys and tokens are NOT in this backup"), "{said}");
     assert!(said.contains("the key of the open round is in no backup"), "{said}");
     let restore = format!("task restore --data {} --from {}", path("two"), path("kept"));
-    fs::write(site.path("passphrase"), "correct horse battery staple").unwrap();
+    private(site.path("passphrase"), "correct horse battery staple");
     let none = refused(&format!("{restore} --passphrase-file {}", path("passphrase")));
     assert!(none.contains("secrets.incrowd: No such file") && !site.path("two").exists(), "{none}");
     let restored = output(&restore);
@@ -161,6 +173,11 @@ fn a_task_is_purged_only_when_the_operator_means_it() {
         "{said}"
     );
     assert!(said.contains("shuffler: 0 signed releases, ids, its unfinished batch"), "{said}");
+    let (code, said) = purge("--yes --task /no/such.toml");
+    assert!(
+        code == Some(2) && said.contains("/no/such.toml"),
+        "what is named must be known: {said}"
+    );
     let named = purge(&format!("--yes --task {}", site.path("task.toml").display()));
     assert!(named.1.contains("the next start would begin it anew"), "{}", named.1);
     assert_eq!(purge("--yes").0, Some(0));

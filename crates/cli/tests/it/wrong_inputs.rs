@@ -331,7 +331,7 @@ fn what_cannot_be_undone_needs_a_second_word() {
     good(&format!("task close {asked} {} --yes", &id[..7]));
     assert!(good(&list).contains("closed"));
     let said = refused(&format!("{list} --ca /no/ca.pem"));
-    assert!(said.contains("cannot read --ca /no/ca.pem: No such file"), "{said}");
+    assert!(said.contains("/no/ca.pem: No such file: No such file"), "{said}");
 }
 
 #[test]

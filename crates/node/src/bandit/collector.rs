@@ -1,20 +1,19 @@
 //! Fetches each release from the shuffler, once and in order.
 
 use std::{
-    fs,
-    path::Path,
     sync::{Arc, PoisonError, RwLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use incrowd_bandit::BanditError;
 use incrowd_protocol::{ProblemKind, ReleaseHash, Task};
-use incrowd_transport::{Address, Fetched, Route, ShufflerApi, TransportError, Trust, retry};
+use incrowd_transport::{Address, Fetched, Route, ShufflerApi, TransportError, retry};
 use thiserror::Error;
 
 use super::{BanditServer, TaskHandle};
 use crate::{
     BanditConfig, NodeConfig, ServiceError,
+    files::trust,
     problem::Problem,
     role::{Change, Reload},
     shuffler::Shuffler,
@@ -180,11 +179,7 @@ pub fn shuffler_address(config: &BanditConfig) -> Result<Address, TransportError
 
 fn network(config: &BanditConfig) -> Result<ShufflerApi, ServiceError> {
     let token = read_token(config.token_file.as_deref().ok_or(ServiceError::NoToken)?)?;
-    let failed = |path: &Path, error| ServiceError::File { path: path.to_owned(), error };
-    let ca = config.shuffler_ca.as_deref();
-    let ca = ca.map(|path| fs::read(path).map_err(|error| failed(path, error))).transpose()?;
-    let address = shuffler_address(config)?;
-    let trust = Trust::new(ca.as_deref());
+    let (address, trust) = (shuffler_address(config)?, trust(config.shuffler_ca.as_deref())?);
     Ok(ShufflerApi::new(Route::Direct(address), Some(token.to_string()), &trust)?)
 }
 

@@ -187,7 +187,7 @@ async fn release(
 }
 
 impl Shuffler {
-    /// The end of a closed task, in this shuffler's own word.
+    /// The end of a closed task, signed by this shuffler.
     fn ending(&self, task: &TaskId, problem: &Problem) -> Response {
         let document = serde_json::to_vec(&ProblemDocument::new(problem.kind, &*problem.detail))
             .expect("invariant: a problem is plain data, which can always be written");

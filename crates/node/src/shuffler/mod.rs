@@ -40,7 +40,7 @@ use crate::{
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
-pub(crate) use models::router as models_elsewhere;
+pub(crate) use models::{bandit, router as models_elsewhere};
 pub use open_tasks::{OpenTasks, Progress, Upload};
 use windows::{milliseconds, open_round};
 

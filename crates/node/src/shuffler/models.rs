@@ -3,19 +3,19 @@
 
 use std::{
     collections::HashMap,
-    fs,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use axum::{Router, extract::State, http::HeaderMap, response::Response, routing::get};
 use incrowd_protocol::{EntityTag, Task, TaskId, paths};
-use incrowd_transport::{Address, BanditApi, ModelAnswer, Trust};
+use incrowd_transport::{Address, BanditApi, ModelAnswer};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::timeout;
 
 use crate::{
-    ServiceError,
+    NodeConfig, ServiceError,
+    files::trust,
     http::{Guard, PathOf, Signed, task_id},
     problem::{Kind, Problem},
     role::Service,
@@ -29,6 +29,12 @@ const PAUSE: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// The bandit at an address of the settings. Models are public and signed, so plain HTTP is allowed.
+pub(crate) fn bandit(url: &str, config: &NodeConfig) -> Result<BanditApi, ServiceError> {
+    let address = Address::new(url, "shuffler.model_url", true)?;
+    Ok(BanditApi::new(address, &trust(config.shuffler.model_ca.as_deref())?)?)
+}
+
 /// The path of models, for requests that come through the gateway. Where nobody told the shuffler
 /// where models are there is none.
 ///
@@ -37,12 +43,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// asked at is the operator's, never a request's.
 pub(crate) fn router(service: &Service<'_>) -> Result<Router, ServiceError> {
     let Some(url) = &service.config.shuffler.model_url else { return Ok(Router::new()) };
-    let failed = |path: &std::path::Path, error| ServiceError::File { path: path.into(), error };
-    let ca = service.config.shuffler.model_ca.as_deref();
-    let ca = ca.map(|path| fs::read(path).map_err(|error| failed(path, error))).transpose()?;
-    // Models are public and signed: without TLS they are what they are.
-    let address = Address::new(url, "shuffler.model_url", true)?;
-    let bandit = BanditApi::new(address, &Trust::new(ca.as_deref()))?;
+    let bandit = bandit(url, service.config)?;
     let source = |task: &Task| {
         let failures = service.metrics.model_fetch_failures(&task.id());
         let source = Source {

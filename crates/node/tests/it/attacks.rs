@@ -315,7 +315,7 @@ async fn r31_an_unsigned_ending_does_not_end_the_collection() {
     assert!(metric(&bandit.metrics().await, &up) < 0.5);
     bandit.stop().await;
 
-    // The shuffler's own word does.
+    // The signed one does.
     let bandit = place.bandit_of(&shuffler).start(Roles::Bandit);
     assert_eq!(shuffler.close().await, 204);
     let answer = shuffler.release(1).await;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use incrowd_node::{
-    Files, Heads, Node, NodeConfig, Remains, Role, Roles, ServiceError, StoreError, TlsConfig,
-    Tokens, Verdict, read_token,
+    AdmissionKind, Files, Heads, Node, NodeConfig, Remains, Role, Roles, ServiceError, StoreError,
+    TlsConfig, Tokens, Verdict, read_token,
 };
 use incrowd_protocol::{Task, TaskConfig};
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ fn mode(path: &Path) -> u32 {
 type Spoil = fn(&mut NodeConfig, &Path);
 
 /// What can be checked before there is a folder, and a part of the message.
-const REFUSALS: [(Spoil, &str); 6] = [
+const REFUSALS: [(Spoil, &str); 8] = [
     (|config, folder| config.tasks.push(folder.join("missing.toml")), "missing.toml"),
     (
         |config, folder| {
@@ -59,6 +59,17 @@ const REFUSALS: [(Spoil, &str); 6] = [
         "no.pem",
     ),
     (|config, _| config.http.body_bytes = 1, "http.body_bytes"),
+    (
+        |config, _| config.shuffler.admission = AdmissionKind::DeviceTokens,
+        "or make it with `incrowd keys issuer --data",
+    ),
+    (
+        |config, folder| {
+            config.shuffler.model_url = Some("https://models.example".into());
+            config.shuffler.model_ca = Some(folder.join("no-ca.pem"));
+        },
+        "no-ca.pem",
+    ),
     (|config, _| config.tasks.clear(), "there is no task to serve"),
 ];
 
