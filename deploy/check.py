@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 root = pathlib.Path(__file__).resolve().parent.parent
 deploy = root / "deploy"
@@ -31,6 +32,20 @@ PER_REPORT = {
     "incrowd_http_requests_total",
     "incrowd_http_request_seconds",
 }
+# For a start only, whose certificate is quickly computed: rounds close by time, and begin in a hundred years.
+TASK = """
+[mechanism]
+dimension = 1
+context_bound = 1.0
+layout = "shared"
+closes = "time"
+opens = "4900000000000"
+schedule = [{ rounds = 1, size = 1000, window = 3600000, encoding = "bits", bits = 1, flip = "1/2" }]
+grace = 0
+central_delta = 1e-6
+participations = 1
+honest_fraction = 1.0
+"""
 wrong = []
 
 
@@ -162,15 +177,82 @@ def dashboard():
     return used
 
 
+def documented_metrics():
+    """Of the table of metrics, each name and what the row says."""
+    section = re.split(r"^## ", operations.split("\n## Metrics\n", 1)[1], flags=re.M)[0]
+    for row in re.findall(r"^\| (`.+?) \| (.+) \|$", section, flags=re.M):
+        for name in re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", row[0]):
+            yield name, row[1]
+
+
+def scraped(address, token=None):
+    """Names of the metrics that a service shows."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    get = lambda path: urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", headers=headers)).read().decode()
+    get("/healthz")  # Answers are counted from the first on.
+    shown = re.findall(r"^([a-z_]+)[ {]", get("/metrics"), flags=re.M)
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
+
+
+def start(folder, services, *command):
+    """Starts a service; the addresses that it prints, for devices and for the operator."""
+    with open(folder / f"{command[1]}.log", "w") as log:
+        service = subprocess.Popen([str(part) for part in command], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    services.append(service)
+    found = {}
+    while len(found) < 2:
+        line = service.stdout.readline()
+        if not line:
+            sys.exit(f"{' '.join(map(str, command))}\n{(folder / f'{command[1]}.log').read_text()}")
+        if named := re.match(r"(listening|admin) on (\S+)", line):
+            found[named[1]] = named[2]
+    return found["listening"], found["admin"]
+
+
+def metrics(incrowd, used):
+    """The table of metrics has every metric of running services and no other; alerts and panels use nothing else."""
+    documented = dict(documented_metrics())
+    with tempfile.TemporaryDirectory() as name:
+        folder, services = pathlib.Path(name), []
+        try:
+            (folder / "task.toml").write_text(TASK)
+            (folder / "relay.token").write_text(run(incrowd, "keys", "token", "--role", "relay", "--data", "other", cwd=folder))
+            (folder / "relay.token").chmod(0o600)
+            anywhere = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+            # Nobody fetches a model there. Keys of rounds stay in the folder too.
+            (folder / "serve.toml").write_text('[shuffler]\nmodel_url = "http://127.0.0.1:9"\nround_keys = { kind = "file" }\n')
+            serve = ("--task", "task.toml", "--config", "serve.toml", *anywhere)
+            _, admin = start(folder, services, incrowd, "serve", *serve)
+            shown = scraped(admin, (folder / "incrowd-data/admin.token").read_text().strip())
+            # A gateway that does not answer is no reason not to start.
+            relay = ("--gateway", "http://127.0.0.1:9", "--token-file", "relay.token", *anywhere)
+            shown |= scraped(start(folder, services, incrowd, "relay", *relay)[1])
+        finally:
+            for service in services:
+                service.kill()
+                service.wait()
+                service.stdout.close()
+    expect(not shown - documented.keys(), f"metrics of services that docs/operations.md does not have: {shown - documented.keys()}")
+    source = "".join(path.read_text() for path in (root / "crates/node/src/metrics").glob("*.rs"))
+    for name in sorted(documented.keys() - shown):
+        # Some are absent from a new service without TLS. Their name is in the source, without prefix and unit.
+        there = f'"{name.removeprefix("incrowd_").removesuffix("_seconds")}"' in source
+        expect(there and "absent" in documented[name], f"docs/operations.md has the metric {name}, running services do not")
+    unknown = (used | metrics_in(alerts)) - documented.keys()
+    expect(not unknown, f"alerts and panels use metrics that docs/operations.md does not have: {unknown}")
+    text = re.split(r"^## ", operations.split("\n## What the metrics tell\n", 1)[1], flags=re.M)[0]
+    same("metrics that tell arrivals, in docs/operations.md and here", re.findall(r"`(incrowd_[a-z_]+)`", text), PER_REPORT)
+
+
 def main():
     incrowd, promtool = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
     units(incrowd)
     settings(incrowd)
     rules(promtool)
-    dashboard()
+    metrics(incrowd, dashboard())
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"4 units, {alerts.count('- alert:')} alerts and the dashboard agree")
+    print(f"4 units, {alerts.count('- alert:')} alerts, the dashboard and the metrics of running services agree")
 
 
 main()

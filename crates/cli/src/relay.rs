@@ -13,7 +13,7 @@ use crate::{runtime, service::environment};
 ///
 /// It is only worth something when another party than the shuffler's operator runs it. Flags win
 /// over variables (INCROWD_GATEWAY, INCROWD_HTTP__CONNECTIONS), which win over the file. SIGHUP
-/// reads the token again.
+/// reads the token and the files of TLS again.
 ///
 /// Example: incrowd relay --gateway http://127.0.0.1:8787 --token-file relay.token --listen
 /// 127.0.0.1:8790

@@ -135,7 +135,7 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Runs a role until SIGTERM or SIGINT. SIGHUP reads the shuffler's keys again.
+/// Runs a role until SIGTERM or SIGINT. SIGHUP reads keys, tokens and the files of TLS again.
 pub fn run(arguments: &Arguments, roles: Roles) -> Result<ExitCode, Box<dyn Error>> {
     let config = arguments.settings()?;
     init_log(config.log)?;

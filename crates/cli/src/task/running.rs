@@ -18,7 +18,7 @@ pub struct Admin {
     /// Base address of the admin listener.
     #[arg(long = "admin", value_name = "URL", default_value = "http://127.0.0.1:8788")]
     url: String,
-    /// File with an admin token.
+    /// File with a token of the role admin, or monitor for `list`.
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
     /// Send the token over plain HTTP to another machine, because a private network protects it.
