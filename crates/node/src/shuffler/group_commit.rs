@@ -40,8 +40,25 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
     Close(TaskId, oneshot::Sender<Result<(), Busy>>),
-    CheckWritable(oneshot::Sender<Result<(), Busy>>, Arc<AtomicBool>),
+    CheckWritable(oneshot::Sender<Result<(), Busy>>, Checking),
     Stop,
+}
+
+/// The one question at a time whether the store can be written. Dropped when it is answered, and
+/// with a job that does not reach the thread.
+struct Checking(Arc<AtomicBool>);
+
+impl Checking {
+    /// None while there is another one.
+    fn begin(flag: &Arc<AtomicBool>) -> Option<Self> {
+        (!flag.swap(true, Relaxed)).then(|| Self(flag.clone()))
+    }
+}
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
 }
 
 /// Nothing is acknowledged: the store failed, or too much is waiting.
@@ -118,10 +135,7 @@ impl GroupCommit {
     /// Whether a report could be stored now. While one such question waits for the store there is
     /// no second one.
     pub async fn check_writable(&self) -> Result<(), Busy> {
-        if self.checking.swap(true, Relaxed) {
-            return Err(Busy);
-        }
-        let checking = self.checking.clone();
+        let checking = Checking::begin(&self.checking).ok_or(Busy)?;
         self.ask(|reply| Job::CheckWritable(reply, checking)).await
     }
 
@@ -260,7 +274,8 @@ impl Writer {
             }
             Some(Job::CheckWritable(reply, checking)) => {
                 let result = self.open.check_writable();
-                checking.store(false, Relaxed);
+                // Whoever has the answer may ask again.
+                drop(checking);
                 self.remains = true;
                 let _ = reply.send(self.record_failure(result));
                 true
@@ -373,5 +388,35 @@ impl Writer {
         }
         self.failing = result.is_err();
         result.map_err(|_| Busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_that_finds_the_queue_full_does_not_keep_out_later_ones() {
+        let (jobs, waiting) = mpsc::sync_channel(1);
+        let metrics = Arc::new(Metrics::default());
+        let (failed, checking) = (Arc::default(), Arc::default());
+        let commits = GroupCommit { jobs, metrics, failed, checking };
+        commits.stop();
+        assert_eq!(commits.check_writable().await, Err(Busy), "the queue is full");
+        assert!(matches!(waiting.recv(), Ok(Job::Stop)));
+        let answer = async {
+            let job = waiting.recv().unwrap();
+            assert_eq!(commits.check_writable().await, Err(Busy), "one question at a time");
+            let Job::CheckWritable(reply, checking) = job else { panic!("another job") };
+            drop(checking);
+            reply.send(Ok(())).unwrap();
+        };
+        let (found, ()) = tokio::join!(commits.check_writable(), answer);
+        assert_eq!(found, Ok(()));
+        // A thread that ends without an answer.
+        let (found, ()) = tokio::join!(commits.check_writable(), async { drop(waiting.recv()) });
+        assert_eq!(found, Err(Busy));
+        drop(waiting);
+        assert!(!commits.checking.load(Relaxed));
     }
 }
