@@ -148,7 +148,12 @@ impl Access {
 impl Reload for Access {
     fn reload(&self) -> Result<Change<'_>, ServiceError> {
         let known = self.read()?;
-        Ok(Box::new(|| self.take(known)))
+        Ok(Box::new(|| {
+            // What was read since may be newer: the next look reads again.
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            self.take(known);
+            *seen = Seen::default();
+        }))
     }
 }
 
@@ -189,6 +194,20 @@ mod tests {
         assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
         assert!(access.seen.lock().unwrap().failed.is_none());
         access.take_changed(|| panic!("unchanged files are not read again"));
+    }
+
+    #[test]
+    fn a_reload_that_read_before_a_revocation_does_not_undo_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (access, mut tokens, token) = followed(folder.path());
+        let reload = access.reload().unwrap();
+        tokens.revoke(Role::Device);
+        tokens.save(&access.tokens).unwrap();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
+        reload();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
     }
 
     #[test]
