@@ -12,6 +12,35 @@ use crate::{Metrics, bounds::Bounds, role::Role};
 /// How often a service looks at itself.
 const PERIOD: Duration = Duration::from_secs(5);
 
+/// How long a failure makes a service not ready.
+const REMEMBERED: Duration = Duration::from_secs(5);
+
+/// When something last failed, if it has not worked since.
+#[derive(Default)]
+pub(crate) struct RecentFailure(Mutex<Option<Instant>>);
+
+impl RecentFailure {
+    /// It failed now.
+    pub fn record(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    /// It works.
+    pub fn clear(&self) {
+        self.set(None);
+    }
+
+    /// Whether it failed a moment ago.
+    pub fn is_recent(&self) -> bool {
+        let failed = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|at| at.elapsed() < REMEMBERED)
+    }
+
+    fn set(&self, failed: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+}
+
 /// What a service needs to do its work.
 pub(crate) struct Readiness {
     roles: Vec<Arc<dyn Role>>,
@@ -89,6 +118,18 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use super::*;
+
+    #[test]
+    fn a_failure_is_remembered_until_it_is_old_or_cleared() {
+        let failure = RecentFailure::default();
+        assert!(!failure.is_recent());
+        failure.record();
+        assert!(failure.is_recent());
+        failure.clear();
+        assert!(!failure.is_recent());
+        failure.set(Instant::now().checked_sub(REMEMBERED));
+        assert!(!failure.is_recent());
+    }
 
     #[tokio::test]
     async fn r29_whoever_asks_often_looks_rarely() {

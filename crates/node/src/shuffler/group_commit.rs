@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Metrics,
     problem::{Kind, kind_of},
+    readiness::RecentFailure,
     store::CommitError,
 };
 
@@ -34,8 +35,6 @@ const GROUP: usize = 50_000;
 const IDLE: Duration = Duration::from_millis(200);
 /// Longest time between two such drops under load, and the pause after one that failed.
 const FORGET: Duration = Duration::from_secs(2);
-/// How long a failed commit makes a service not ready.
-const REMEMBERED: Duration = Duration::from_secs(5);
 
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
@@ -72,23 +71,10 @@ pub(crate) type Watched = HashMap<TaskId, (Arc<Task>, watch::Sender<Progress>)>;
 pub(crate) struct GroupCommit {
     jobs: SyncSender<Job>,
     metrics: Arc<Metrics>,
-    failed: Arc<Failed>,
+    /// When reports could last not be committed.
+    failed: Arc<RecentFailure>,
     /// Whether the store is being asked if it can be written.
     checking: Arc<AtomicBool>,
-}
-
-/// When reports could last not be committed, if none were since.
-#[derive(Default)]
-struct Failed(Mutex<Option<Instant>>);
-
-impl Failed {
-    fn set(&self, failed: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-    }
-
-    fn get(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl GroupCommit {
@@ -103,7 +89,7 @@ impl GroupCommit {
         let forgot = Instant::now();
         let clock = Watch::new(open.now());
         let (remains, failing) = (true, false);
-        let failed = Arc::new(Failed::default());
+        let failed = Arc::new(RecentFailure::default());
         let commits = Self {
             jobs,
             metrics: metrics.clone(),
@@ -142,7 +128,7 @@ impl GroupCommit {
     /// Whether reports could not be committed a moment ago. A small commit that works does not
     /// show that a large one would.
     pub fn failed_lately(&self) -> bool {
-        self.failed.get().is_some_and(|at| at.elapsed() < REMEMBERED)
+        self.failed.is_recent()
     }
 
     /// Ends the thread after what is waiting.
@@ -183,7 +169,7 @@ struct Writer {
     /// Whether there is something to drop.
     remains: bool,
     failing: bool,
-    failed: Arc<Failed>,
+    failed: Arc<RecentFailure>,
 }
 
 impl Writer {
@@ -293,7 +279,11 @@ impl Writer {
         let started = Instant::now();
         let result = self.open.accept(uploads);
         self.remains = true;
-        self.failed.set(result.is_err().then(Instant::now));
+        if result.is_err() {
+            self.failed.record();
+        } else {
+            self.failed.clear();
+        }
         match self.record_failure(result) {
             Ok(outcomes) => {
                 self.metrics.committed(started.elapsed().as_secs_f64(), reports);
