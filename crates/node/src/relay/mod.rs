@@ -4,7 +4,7 @@
 mod config;
 mod gateway;
 
-use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use axum::{
     Router,
@@ -34,8 +34,6 @@ pub use config::RelayConfig;
 use gateway::Gateway;
 pub use gateway::GatewayError;
 
-/// How long a request inside may wait for something to happen.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// More than any document that devices ask a shuffler for.
 const LONGEST_ANSWER: usize = 8 << 20;
 
@@ -98,7 +96,7 @@ impl Relay {
 
     async fn exchange(&self, request: Request, expected: MediaType) -> Result<Response, Problem> {
         let unreachable = |_| Problem::new(Kind::BadGateway, "the gateway does not answer");
-        let request = request.wait(LONGEST_WAIT).limit(LONGEST_ANSWER);
+        let request = request.limit(LONGEST_ANSWER);
         let answer = self.gateway.send(request).await.map_err(unreachable)?;
         let kind = answer.header(header::CONTENT_TYPE.as_str());
         if !(200..300).contains(&answer.status) || kind != Some(expected.as_str()) {

@@ -3,7 +3,7 @@
 
 use std::{fs, net::SocketAddr};
 
-use incrowd_node::{GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
+use incrowd_node::{ConfigError, GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
 use incrowd_protocol::{MediaType, paths};
 use reqwest::Client;
 use serde_json::Value;
@@ -141,4 +141,17 @@ async fn r29_a_relay_counts_and_limits_requests_and_tells_nobody_who_sent_them()
     assert_eq!(paths, ["/", "/healthz", "/metrics", "/ohttp-keys", "/readyz"]);
     relay.stop().await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_refuses_a_limit_that_has_no_meaning_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = relay_settings("http://127.0.0.1:9", folder.path(), "token");
+    config.http.reports_per_second_per_relay = 7;
+    match Relay::start(&config).await.err() {
+        Some(ServiceError::Config(ConfigError::Range { key, found, .. })) => {
+            assert_eq!((key, found.as_str()), ("http.reports_per_second_per_relay", "7"));
+        }
+        other => panic!("{other:?}"),
+    }
 }
