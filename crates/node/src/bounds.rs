@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Bytes,
     extract::Request,
     http::{Extensions, Method},
 };
@@ -178,6 +179,22 @@ impl Memory {
         (self.used, self.units) = (used, units);
         Ok(())
     }
+
+    /// An answer whose memory this is: given back when the last of it is sent.
+    pub fn hold(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Held { bytes, _memory: self })
+    }
+}
+
+struct Held {
+    bytes: Vec<u8>,
+    _memory: Memory,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Drop for Memory {
@@ -250,6 +267,14 @@ mod tests {
         drop(large);
         small.grow(1).unwrap();
         drop(small);
+        assert_eq!(bounds.metrics().memory.get(), 0);
+        let mut answer = bounds.memory();
+        answer.grow(OWN_MEMORY + UNIT).unwrap();
+        let answer = answer.hold(vec![1; 7]);
+        let rest = answer.slice(5..);
+        drop(answer);
+        assert_eq!((&*rest, bounds.metrics().memory.get()), (&[1, 1][..], UNIT as i64));
+        drop(rest);
         assert_eq!(bounds.metrics().memory.get(), 0);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use axum::http::header;
 use incrowd_protocol::{MediaType, paths};
-use incrowd_transport::{Address, Http, Request, TransportError, Trust};
+use incrowd_transport::{Address, Answer, Http, Request, TransportError, Trust};
 use thiserror::Error;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -79,13 +79,14 @@ impl Gateway {
         Ok(Self { url: config.gateway.clone(), http, token_file, token })
     }
 
-    /// Sends a request with the token.
-    pub async fn send(
+    /// Sends a request with the token. `grow` is asked for the memory of the answer.
+    pub async fn send<E: From<TransportError>>(
         &self,
         request: Request,
-    ) -> Result<incrowd_transport::Answer, TransportError> {
+        grow: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Answer, E> {
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        self.http.send(request.token(&token)?).await
+        self.http.send_within(request.token(&token)?, grow).await
     }
 
     /// Whether it hands out keys and takes the token. Changes nothing there.
@@ -104,7 +105,8 @@ impl Gateway {
         {
             return Err(self.none("its key configurations do not parse".into()));
         }
-        let status = self.send(Request::get(paths::GATEWAY)).await.map_err(away)?.status;
+        let asked = self.send(Request::get(paths::GATEWAY), |_| Ok(())).await;
+        let status = asked.map_err(away)?.status;
         if matches!(status, 401 | 403) {
             let (url, token_file) = (self.url.clone(), self.token_file.clone());
             return Err(GatewayError::Token { url, token_file, status });

@@ -3,13 +3,14 @@
 
 use std::{fs, net::SocketAddr};
 
+use axum::{Router, http::StatusCode, routing};
 use incrowd_node::{ConfigError, GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
 use incrowd_protocol::{MediaType, paths};
 use reqwest::Client;
 use serde_json::Value;
 
 use crate::{
-    common::{Place, eventually, mechanism, plain, problem},
+    common::{Place, eventually, mechanism, metric, plain, problem},
     gateway::relay_settings,
 };
 
@@ -153,5 +154,57 @@ async fn a_relay_refuses_a_limit_that_has_no_meaning_for_it() {
             assert_eq!((key, found.as_str()), ("http.reports_per_second_per_relay", "7"));
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// A gateway that is not ready, and answers requests that are carried to it with so many bytes.
+async fn long_answers(bytes: usize) -> String {
+    let post = move || async move {
+        ([("content-type", MediaType::ObliviousAnswer.as_str())], vec![b'x'; bytes])
+    };
+    let absent = || async { StatusCode::SERVICE_UNAVAILABLE };
+    let app = Router::new().route(paths::GATEWAY, routing::post(post)).fallback(absent);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    gateway
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_answers_of_a_gateway_are_within_the_memory_of_the_relay() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = incrowd_transport::client(&incrowd_transport::Trust::Nobody).unwrap();
+    for (bytes, memory, expected) in [
+        (3 << 20, 4 << 20, Ok(())),
+        (3 << 20, 2 << 20, Err((413, "too-large".to_owned()))),
+        (9 << 20, 32 << 20, Err((502, "bad-gateway".to_owned()))),
+    ] {
+        let gateway = long_answers(bytes).await;
+        let mut config = relay_settings(&gateway, folder.path(), "token");
+        config.http.memory_bytes = memory;
+        let relay = Relay::start(&config).await.unwrap();
+        let post = client.post(format!("http://{}", relay.address())).body("request");
+        let post = post.header("content-type", MediaType::ObliviousRequest.as_str());
+        let answer = post.send().await.unwrap();
+        let found = if answer.status() == 200 {
+            assert_eq!(answer.bytes().await.unwrap().len(), bytes);
+            Ok(())
+        } else {
+            Err(problem(answer).await)
+        };
+        assert_eq!(found, expected, "{bytes} bytes, {memory} bytes of memory");
+        let metrics = asked(&client, &relay, "/metrics").await.1;
+        let outcome = expected.map_or_else(
+            |(status, _)| if status == 502 { "gateway-failed" } else { "no-memory" },
+            |()| "carried",
+        );
+        let line = format!("incrowd_relay_requests_total{{outcome=\"{outcome}\"}} 1");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+        eventually("the memory is given back", async || {
+            let metrics = asked(&client, &relay, "/metrics").await.1;
+            metric(&metrics, "incrowd_http_memory_bytes{listener=\"relay\"}") < 0.5
+        })
+        .await;
+        relay.stop().await;
     }
 }
