@@ -93,13 +93,20 @@ impl Readiness {
 /// Something that takes a while to find out. Whoever asks shares one answer a second, so that
 /// asking cannot keep others from their work.
 #[derive(Default)]
-pub(crate) struct Probe(AsyncMutex<Option<(Instant, Result<(), String>)>>);
+pub(crate) struct Probe<T = ()>(AsyncMutex<Option<(Instant, Result<T, String>)>>);
 
-impl Probe {
+impl<T: Clone> Probe<T> {
     const FRESH: Duration = Duration::from_secs(1);
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    pub async fn ask(&self, look: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    /// The next one who asks looks, unless somebody does already.
+    pub fn forget(&self) {
+        if let Ok(mut last) = self.0.try_lock() {
+            *last = None;
+        }
+    }
+
+    pub async fn ask(&self, look: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let mut last = self.0.lock().await;
         if let Some((at, found)) = &*last
             && at.elapsed() < Self::FRESH
@@ -134,13 +141,20 @@ mod tests {
     #[tokio::test]
     async fn r29_whoever_asks_often_looks_rarely() {
         let (probe, looks, began) = (Probe::default(), AtomicU64::new(0), Instant::now());
-        for _ in 0..1000 {
+        let ask = async || {
             let look = async {
                 looks.fetch_add(1, Relaxed);
-                Ok(())
+                Ok(7)
             };
-            assert_eq!(probe.ask(look).await, Ok(()));
+            assert_eq!(probe.ask(look).await, Ok(7));
+        };
+        for _ in 0..1000 {
+            ask().await;
         }
-        assert!(looks.load(Relaxed) <= began.elapsed().as_secs() + 1);
+        let before = looks.load(Relaxed);
+        assert!(before <= began.elapsed().as_secs() + 1);
+        probe.forget();
+        ask().await;
+        assert!(looks.load(Relaxed) > before);
     }
 }

@@ -48,6 +48,8 @@ pub struct Relay {
     rates: Rates,
     metrics: Arc<Metrics>,
     probe: Probe,
+    /// The gateway's key configurations: anyone may ask for them, and few of them reach it.
+    keys: Probe<Bytes>,
 }
 
 impl Relay {
@@ -73,7 +75,8 @@ impl Relay {
             Err(error) => return Err(error.into()),
         }
         let rates = Rates::new(&config.http);
-        let relay = Arc::new(Self { gateway, rates, metrics, probe: Probe::default() });
+        let (probe, keys) = (Probe::default(), Probe::default());
+        let relay = Arc::new(Self { gateway, rates, metrics, probe, keys });
         let roles: Vec<Arc<dyn Role>> = vec![relay.clone()];
         let bounds = devices.bounds.clone();
         bounds.metrics().memory_limit.set(http.memory_bytes as i64);
@@ -210,15 +213,24 @@ async fn carry(
     let grow = |bytes| memory.grow(bytes);
     let answer = relay.exchange(request, MediaType::ObliviousAnswer, grow).await;
     relay.count(&answer);
+    if answer.as_ref().is_err_and(|problem| problem.kind == Kind::BadGateway) {
+        // It may be for keys that the gateway does not have any more.
+        relay.keys.forget();
+    }
     Ok(answered(MediaType::ObliviousAnswer, memory.hold(answer?)))
 }
 
 async fn keys(State(relay): State<Arc<Relay>>, sender: Sender) -> Result<Response, Problem> {
     relay.admit(sender)?;
-    let request = Request::get(paths::GATEWAY_KEYS);
-    let keys = relay.exchange(request, MediaType::ObliviousKeys, |_| Ok(())).await;
+    let look = async {
+        let request = Request::get(paths::GATEWAY_KEYS);
+        let keys = relay.exchange(request, MediaType::ObliviousKeys, |_| Ok(())).await;
+        keys.map(Bytes::from).map_err(|problem| problem.detail)
+    };
+    let failed = |detail| Problem::new(Kind::BadGateway, detail);
+    let keys = relay.keys.ask(look).await.map_err(failed);
     relay.count(&keys);
-    Ok(answered(MediaType::ObliviousKeys, keys?.into()))
+    Ok(answered(MediaType::ObliviousKeys, keys?))
 }
 
 fn answered(kind: MediaType, body: Bytes) -> Response {
