@@ -87,6 +87,18 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it is the first step in a new folder.
+    fn makes_folder(&self) -> bool {
+        matches!(self, Self::New { .. } | Self::Token { .. } | Self::Issuer { .. })
+    }
+
+    /// Whether it changes files of keys or tokens.
+    fn changes(&self) -> bool {
+        !matches!(self, Self::Show { .. } | Self::DeviceTokens { .. })
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum RoleName {
     Shuffler,
@@ -130,10 +142,14 @@ impl From<TokenRole> for Role {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let files = Files::of(&arguments.data);
+    if arguments.command.makes_folder() {
+        create_folder(&arguments.data)?;
+    }
+    // Held until the end: what is written was made from what was read.
+    let _lock = if arguments.command.changes() { files.lock_keys()? } else { None };
     let shuffler = || Keys::load(&files.shuffler_keys, KeyRole::Shuffler);
     match &arguments.command {
         Command::New { role } => {
-            create_folder(&arguments.data)?;
             let role = KeyRole::from(*role);
             let keys = Keys::create(files.keys(role), role)?;
             out!("{}", keys.verification_key());
@@ -166,12 +182,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             hint_reload();
         }
         Command::Token { role, revoke_others, out } => {
-            create_folder(&arguments.data)?;
             token(&files.tokens, (*role).into(), *revoke_others, out.as_deref())?;
         }
         Command::Revoke { role, device } => revoke(&files.tokens, *role, device)?,
         Command::Issuer { replace } => {
-            create_folder(&arguments.data)?;
             Issuer::generate()?.save(&files.issuer, *replace)?;
             eprintln!("the issuing secret is in {}", files.issuer.display());
             if *replace {

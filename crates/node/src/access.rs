@@ -24,8 +24,16 @@ pub struct Access {
     /// Where tokens of single devices are taken.
     issuer: Option<PathBuf>,
     known: RwLock<Arc<Known>>,
-    /// The files as they were when they were last looked at.
-    seen: Mutex<Option<Files>>,
+    seen: Mutex<Seen>,
+}
+
+/// The files as they were last looked at.
+#[derive(Default)]
+struct Seen {
+    /// What is in use was read from these.
+    used: Option<Files>,
+    /// These could not be read, which is logged.
+    failed: Option<Files>,
 }
 
 struct Known {
@@ -99,23 +107,32 @@ impl Access {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
     }
 
-    /// Takes changed files into use. One that cannot be read leaves everything as it is, and is
-    /// logged once.
+    /// Takes changed files into use. Those that cannot be read leave everything as it is; they are
+    /// read again the next time, also if they have not changed.
     fn look(&self) {
+        self.take_changed(|| self.read());
+    }
+
+    fn take_changed(&self, read: impl FnOnce() -> Result<Known, KeyError>) {
         let now = [Stamp::of(&self.tokens), self.issuer.as_deref().and_then(Stamp::of)];
-        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
-        if before == Some(now) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.used == Some(now) {
             return;
         }
-        match self.read() {
+        match read() {
             Ok(known) => {
                 self.take(known);
                 // At first they are those that the service started with.
-                if before.is_some() {
+                if seen.used.is_some() {
                     tracing::info!("changed tokens are in use");
                 }
+                *seen = Seen { used: Some(now), failed: None };
             }
-            Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+            Err(error) => {
+                if seen.failed.replace(now) != Some(now) {
+                    tracing::error!(%error, "the tokens stay as they were");
+                }
+            }
         }
     }
 
@@ -131,6 +148,81 @@ impl Access {
 impl Reload for Access {
     fn reload(&self) -> Result<Change<'_>, ServiceError> {
         let known = self.read()?;
-        Ok(Box::new(|| self.take(known)))
+        Ok(Box::new(|| {
+            // What was read since may be newer: the next look reads again.
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            self.take(known);
+            *seen = Seen::default();
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::Role;
+
+    /// A service's access that follows a file with one token, and that token.
+    fn followed(folder: &Path) -> (Arc<Access>, Tokens, String) {
+        let path = folder.join("tokens.toml");
+        let mut tokens = Tokens::default();
+        let token = tokens.add(Role::Device).unwrap().to_string();
+        tokens.save(&path).unwrap();
+        let access = Access::new(path, tokens.clone(), None).unwrap();
+        access.look();
+        (access, tokens, token)
+    }
+
+    #[test]
+    fn a_revocation_that_could_not_be_read_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (access, mut tokens, token) = followed(folder.path());
+        tokens.revoke(Role::Device);
+        tokens.save(&access.tokens).unwrap();
+        for _ in 0..2 {
+            access.take_changed(|| {
+                let (path, error) = (access.tokens.clone(), io::Error::other("no descriptor"));
+                Err(KeyError::File { path, error })
+            });
+            assert_eq!(access.verdict(token.as_bytes()), Verdict::Known(Role::Device));
+            let seen = access.seen.lock().unwrap();
+            assert!(seen.failed.is_some() && seen.failed != seen.used, "logged once");
+        }
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
+        assert!(access.seen.lock().unwrap().failed.is_none());
+        access.take_changed(|| panic!("unchanged files are not read again"));
+    }
+
+    #[test]
+    fn a_reload_that_read_before_a_revocation_does_not_undo_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (access, mut tokens, token) = followed(folder.path());
+        let reload = access.reload().unwrap();
+        tokens.revoke(Role::Device);
+        tokens.save(&access.tokens).unwrap();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
+        reload();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_broken_file_changes_nothing_until_it_is_repaired() {
+        let folder = tempfile::tempdir().unwrap();
+        let (access, mut tokens, token) = followed(folder.path());
+        fs::write(&access.tokens, "[[token]]\nrole = \"king\"").unwrap();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Known(Role::Device));
+        tokens.save(&access.tokens).unwrap();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Known(Role::Device));
+        tokens.revoke(Role::Device);
+        tokens.save(&access.tokens).unwrap();
+        access.look();
+        assert_eq!(access.verdict(token.as_bytes()), Verdict::Unknown);
     }
 }

@@ -1,11 +1,9 @@
 //! What one listener grants to all of its requests together: places, waits and memory.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use axum::{
+    body::Bytes,
     extract::Request,
     http::{Extensions, Method},
 };
@@ -15,14 +13,13 @@ use crate::{
     HttpLimits,
     metrics::ListenerMetrics,
     problem::{Kind, Problem},
+    readiness::RecentFailure,
 };
 
 /// Memory that every request has without asking: large bodies cannot keep single reports out.
 const OWN_MEMORY: usize = 64 << 10;
 /// The unit in which memory is granted.
 const UNIT: usize = 1 << 10;
-/// How long a refusal makes a service not ready.
-const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// The bounds of a listener. Every request carries them among its extensions.
 #[derive(Clone)]
@@ -36,7 +33,7 @@ struct Shared {
     waits: Semaphore,
     memory: Semaphore,
     /// When a request was last refused for want of a place or of memory.
-    refused: Mutex<Option<Instant>>,
+    refused: RecentFailure,
 }
 
 /// What a request takes a place of. Requests that wait, and those that only read, cannot keep
@@ -77,7 +74,7 @@ impl Bounds {
             reads: places(),
             waits: Semaphore::new(limits.concurrent_waits),
             memory: Semaphore::new(limits.memory_bytes / UNIT),
-            refused: Mutex::default(),
+            refused: RecentFailure::default(),
             limits,
             metrics,
         }))
@@ -109,7 +106,7 @@ impl Bounds {
             let metrics = self.metrics();
             if waits { &metrics.waits_refused } else { &metrics.requests_refused }.inc();
             if !waits {
-                self.0.remember_refusal();
+                self.0.refused.record();
             }
             let detail = format!("too many requests at once ({rule})");
             return Err(Problem::new(Kind::Unavailable, detail));
@@ -125,9 +122,8 @@ impl Bounds {
 
     /// Why requests are refused now, or were a moment ago.
     pub fn exhausted(&self) -> Option<&'static str> {
-        let refused = *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let full = self.0.uploads.available_permits() == 0 || self.0.reads.available_permits() == 0;
-        (full || refused.is_some_and(|at| at.elapsed() < REMEMBERED)).then_some(
+        (full || self.0.refused.is_recent()).then_some(
             "requests are refused: there are more at once than http.concurrent_requests or \
              http.memory_bytes allow",
         )
@@ -140,10 +136,6 @@ impl Shared {
             Purpose::Wait => &self.metrics.waiting,
             Purpose::Upload | Purpose::Read => &self.metrics.requests_open,
         }
-    }
-
-    fn remember_refusal(&self) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 }
 
@@ -178,7 +170,7 @@ impl Memory {
         let more = u32::try_from(units - self.units).unwrap_or(u32::MAX);
         let Ok(granted) = memory.try_acquire_many(more) else {
             metrics.memory_refused.inc();
-            self.bounds.0.remember_refusal();
+            self.bounds.0.refused.record();
             let detail = "too many large requests at once (http.memory_bytes)";
             return Err(Problem::new(Kind::Unavailable, detail));
         };
@@ -186,6 +178,22 @@ impl Memory {
         metrics.memory.inc_by(i64::from(more) * UNIT as i64);
         (self.used, self.units) = (used, units);
         Ok(())
+    }
+
+    /// An answer whose memory this is: given back when the last of it is sent.
+    pub fn hold(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Held { bytes, _memory: self })
+    }
+}
+
+struct Held {
+    bytes: Vec<u8>,
+    _memory: Memory,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -259,6 +267,14 @@ mod tests {
         drop(large);
         small.grow(1).unwrap();
         drop(small);
+        assert_eq!(bounds.metrics().memory.get(), 0);
+        let mut answer = bounds.memory();
+        answer.grow(OWN_MEMORY + UNIT).unwrap();
+        let answer = answer.hold(vec![1; 7]);
+        let rest = answer.slice(5..);
+        drop(answer);
+        assert_eq!((&*rest, bounds.metrics().memory.get()), (&[1, 1][..], UNIT as i64));
+        drop(rest);
         assert_eq!(bounds.metrics().memory.get(), 0);
     }
 }

@@ -1,7 +1,9 @@
 //! Where a service keeps what it needs, and the files that an operator gives it.
 
 use std::{
-    fs, io,
+    fs::{self, File, OpenOptions, Permissions},
+    io,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -9,7 +11,7 @@ use incrowd_files::create_folder;
 use incrowd_protocol::{Task, TaskId};
 use incrowd_transport::Trust;
 
-use crate::{KeyRole, Role, ServiceError};
+use crate::{KeyError, KeyRole, Role, ServiceError};
 
 /// Where a node keeps what it needs.
 pub struct Files {
@@ -75,6 +77,25 @@ impl Files {
     /// The complete file of a task that is or was served.
     pub fn kept_task(&self, task: &TaskId) -> PathBuf {
         self.tasks.join(format!("{task}.toml"))
+    }
+
+    /// Waits until no other command changes keys or tokens, and keeps others waiting until it is
+    /// dropped. A service only reads them while it runs and does not hold this. Without a folder
+    /// there is nothing to change, and no lock.
+    pub fn lock_keys(&self) -> Result<Option<File>, KeyError> {
+        if !self.data.is_dir() {
+            return Ok(None);
+        }
+        let path = self.data.join("keys.lock");
+        // Whoever can open the file can lock it.
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options.open(&path).and_then(|file| {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            file.lock()?;
+            Ok(file)
+        });
+        lock.map(Some).map_err(|error| KeyError::File { path, error })
     }
 
     /// Keeps the complete files of tasks.

@@ -12,6 +12,35 @@ use crate::{Metrics, bounds::Bounds, role::Role};
 /// How often a service looks at itself.
 const PERIOD: Duration = Duration::from_secs(5);
 
+/// How long a failure makes a service not ready.
+const REMEMBERED: Duration = Duration::from_secs(5);
+
+/// When something last failed, if it has not worked since.
+#[derive(Default)]
+pub(crate) struct RecentFailure(Mutex<Option<Instant>>);
+
+impl RecentFailure {
+    /// It failed now.
+    pub fn record(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    /// It works.
+    pub fn clear(&self) {
+        self.set(None);
+    }
+
+    /// Whether it failed a moment ago.
+    pub fn is_recent(&self) -> bool {
+        let failed = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|at| at.elapsed() < REMEMBERED)
+    }
+
+    fn set(&self, failed: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+    }
+}
+
 /// What a service needs to do its work.
 pub(crate) struct Readiness {
     roles: Vec<Arc<dyn Role>>,
@@ -64,13 +93,20 @@ impl Readiness {
 /// Something that takes a while to find out. Whoever asks shares one answer a second, so that
 /// asking cannot keep others from their work.
 #[derive(Default)]
-pub(crate) struct Probe(AsyncMutex<Option<(Instant, Result<(), String>)>>);
+pub(crate) struct Probe<T = ()>(AsyncMutex<Option<(Instant, Result<T, String>)>>);
 
-impl Probe {
+impl<T: Clone> Probe<T> {
     const FRESH: Duration = Duration::from_secs(1);
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    pub async fn ask(&self, look: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    /// The next one who asks looks, unless somebody does already.
+    pub fn forget(&self) {
+        if let Ok(mut last) = self.0.try_lock() {
+            *last = None;
+        }
+    }
+
+    pub async fn ask(&self, look: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let mut last = self.0.lock().await;
         if let Some((at, found)) = &*last
             && at.elapsed() < Self::FRESH
@@ -90,16 +126,35 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_failure_is_remembered_until_it_is_old_or_cleared() {
+        let failure = RecentFailure::default();
+        assert!(!failure.is_recent());
+        failure.record();
+        assert!(failure.is_recent());
+        failure.clear();
+        assert!(!failure.is_recent());
+        failure.set(Instant::now().checked_sub(REMEMBERED));
+        assert!(!failure.is_recent());
+    }
+
     #[tokio::test]
     async fn r29_whoever_asks_often_looks_rarely() {
         let (probe, looks, began) = (Probe::default(), AtomicU64::new(0), Instant::now());
-        for _ in 0..1000 {
+        let ask = async || {
             let look = async {
                 looks.fetch_add(1, Relaxed);
-                Ok(())
+                Ok(7)
             };
-            assert_eq!(probe.ask(look).await, Ok(()));
+            assert_eq!(probe.ask(look).await, Ok(7));
+        };
+        for _ in 0..1000 {
+            ask().await;
         }
-        assert!(looks.load(Relaxed) <= began.elapsed().as_secs() + 1);
+        let before = looks.load(Relaxed);
+        assert!(before <= began.elapsed().as_secs() + 1);
+        probe.forget();
+        ask().await;
+        assert!(looks.load(Relaxed) > before);
     }
 }

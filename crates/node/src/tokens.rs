@@ -1,6 +1,6 @@
 //! Who may ask for what. Tokens are kept as hashes and compared in constant time.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use getrandom::{SysRng, rand_core::TryRng};
 use incrowd_envelope::EnvelopeError;
@@ -58,8 +58,8 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
     /// Devices whose own tokens are refused.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    revoked_devices: Vec<Serial>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    revoked_devices: BTreeSet<Serial>,
     #[serde(default, rename = "token")]
     entries: Vec<Entry>,
 }
@@ -124,11 +124,7 @@ impl Tokens {
 
     /// Refuses the own token of a device. Whether that is new.
     pub fn revoke_device(&mut self, serial: Serial) -> bool {
-        let new = !self.is_revoked(serial);
-        if new {
-            self.revoked_devices.push(serial);
-        }
-        new
+        self.revoked_devices.insert(serial)
     }
 
     /// Whether the own token of a device is refused.

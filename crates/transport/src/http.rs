@@ -200,6 +200,16 @@ impl Http {
 
     /// Sends a request; any status is an answer.
     pub async fn send(&self, request: Request) -> Result<Answer, TransportError> {
+        self.send_within(request, |_| Ok(())).await
+    }
+
+    /// The same. `grow` is asked for the memory of each part of the answer before it is kept.
+    pub async fn send_within<E: From<TransportError>>(
+        &self,
+        request: Request,
+        mut grow: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Answer, E> {
+        let failed = |error| TransportError::from(NetworkFailure::of(&error));
         let Request { method, path, headers, body, wait, limit } = request;
         let request = self
             .client
@@ -207,12 +217,13 @@ impl Http {
             .timeout(ANSWER + wait)
             .headers(headers)
             .body(body);
-        let mut response = request.send().await.map_err(|e| NetworkFailure::of(&e))?;
+        let mut response = request.send().await.map_err(failed)?;
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| NetworkFailure::of(&e))? {
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > limit {
-                return Err(NetworkFailure::TooLong.into());
+                return Err(TransportError::from(NetworkFailure::TooLong).into());
             }
+            grow(chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         let status = response.status().as_u16();

@@ -101,6 +101,36 @@ fn tokens_are_shown_once_and_kept_as_hashes() {
 }
 
 #[test]
+fn commands_that_change_tokens_at_once_lose_nothing() {
+    const EACH: usize = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let data = &folder.path().display().to_string();
+    good(&format!("keys issuer --data {data}"));
+    let serials = good(&format!("keys device-tokens --number {EACH} --data {data}"));
+    let serials: Vec<_> = serials.lines().map(|line| line.split('-').nth(2).unwrap()).collect();
+    good(&format!("keys new --role shuffler --data {data}"));
+    // The locks of a service that runs are others.
+    let service = fs::File::create(folder.path().join("shuffler.lock")).unwrap();
+    service.lock().unwrap();
+    let rotated = thread::scope(|scope| {
+        let mut rotations = Vec::new();
+        for serial in &serials {
+            scope.spawn(move || good(&format!("keys token --role device --data {data}")));
+            scope.spawn(move || good(&format!("keys token --role monitor --data {data}")));
+            scope.spawn(move || good(&format!("keys revoke --device {serial} --data {data}")));
+            let rotate = format!("keys rotate --data {data}");
+            rotations.push(scope.spawn(move || output(&rotate).status.success()));
+        }
+        rotations.into_iter().map(|rotation| rotation.join().unwrap()).filter(|ok| *ok).count()
+    });
+    let kept = fs::read_to_string(folder.path().join("tokens.toml")).unwrap();
+    assert_eq!(kept.matches("[[token]]").count(), 2 * EACH, "{kept}");
+    assert!(serials.iter().all(|serial| kept.contains(serial)), "{kept}");
+    assert_eq!(rotated, 1, "the others find a pending key");
+    assert_eq!(mode(&folder.path().join("keys.lock")), 0o600);
+}
+
+#[test]
 fn a_task_file_is_made_and_shown() {
     let site = Site::new(2, 3, 50);
     let shown = good(&format!("task show {}", site.path("task.toml").display()));

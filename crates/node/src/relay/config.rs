@@ -31,7 +31,7 @@ pub struct RelayConfig {
     /// TLS for devices.
     pub tls: Option<TlsConfig>,
     /// Sizes and times of requests. `reports_per_second_per_peer` counts requests here, each of
-    /// which holds a report at most once; `reports_per_second_per_relay` means nothing.
+    /// which holds a report at most once; `reports_per_second_per_relay` must be 0.
     pub http: HttpLimits,
     /// How log lines are written.
     pub log: LogFormat,
@@ -73,6 +73,13 @@ impl Settings for RelayConfig {
             return Err(ConfigError::NotLoopback { key: "admin_listen", address });
         }
         self.http.check()?;
+        if self.http.reports_per_second_per_relay != 0 {
+            return Err(ConfigError::Range {
+                key: "http.reports_per_second_per_relay",
+                found: self.http.reports_per_second_per_relay.to_string(),
+                allowed: "0 for a relay: no relay comes to it",
+            });
+        }
         Ok(self)
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use axum::http::header;
 use incrowd_protocol::{MediaType, paths};
-use incrowd_transport::{Address, Http, Request, TransportError, Trust};
+use incrowd_transport::{Address, Answer, Http, Request, TransportError};
 use thiserror::Error;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::RelayConfig;
 use crate::{
     ServiceError,
-    files::failed,
+    files::trust,
     role::{Change, Reload},
     tokens::read_token,
 };
@@ -70,28 +70,27 @@ pub(super) struct Gateway {
 
 impl Gateway {
     pub fn new(config: &RelayConfig) -> Result<Self, ServiceError> {
-        let ca = config.gateway_ca.as_deref();
-        let ca = ca.map(|path| std::fs::read(path).map_err(failed(path))).transpose()?;
         let address = Address::new(&config.gateway, "gateway", config.allow_plain_gateway)?;
-        let http = Http::new(address, &Trust::new(ca.as_deref()))?;
+        let http = Http::new(address, &trust(config.gateway_ca.as_deref())?)?;
         let token_file = config.token_file.clone().unwrap_or_default();
         let token = RwLock::new(read(&token_file)?);
         Ok(Self { url: config.gateway.clone(), http, token_file, token })
     }
 
-    /// Sends a request with the token.
-    pub async fn send(
+    /// Sends a request with the token. `grow` is asked for the memory of the answer.
+    pub async fn send<E: From<TransportError>>(
         &self,
         request: Request,
-    ) -> Result<incrowd_transport::Answer, TransportError> {
+        grow: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Answer, E> {
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        self.http.send(request.token(&token)?).await
+        self.http.send_within(request.token(&token)?, grow).await
     }
 
     /// Whether it hands out keys and takes the token. Changes nothing there.
     pub async fn check(&self) -> Result<(), GatewayError> {
-        let none = || Err(self.away("no answer in time".into()));
-        timeout(PATIENCE, self.ask()).await.unwrap_or_else(|_| none())
+        let timed_out = || Err(self.away("no answer in time".into()));
+        timeout(PATIENCE, self.ask()).await.unwrap_or_else(|_| timed_out())
     }
 
     async fn ask(&self) -> Result<(), GatewayError> {
@@ -104,7 +103,8 @@ impl Gateway {
         {
             return Err(self.none("its key configurations do not parse".into()));
         }
-        let status = self.send(Request::get(paths::GATEWAY)).await.map_err(away)?.status;
+        let asked = self.send(Request::get(paths::GATEWAY), |_| Ok(())).await;
+        let status = asked.map_err(away)?.status;
         if matches!(status, 401 | 403) {
             let (url, token_file) = (self.url.clone(), self.token_file.clone());
             return Err(GatewayError::Token { url, token_file, status });

@@ -4,17 +4,18 @@
 mod config;
 mod gateway;
 
-use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::header,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use incrowd_protocol::{MediaType, paths};
-use incrowd_transport::{Method, Request};
+use incrowd_transport::{Method, Request, TransportError};
 
 use crate::{
     HttpLimits, Metrics, ServiceError, admin,
@@ -34,8 +35,6 @@ pub use config::RelayConfig;
 use gateway::Gateway;
 pub use gateway::GatewayError;
 
-/// How long a request inside may wait for something to happen.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// More than any document that devices ask a shuffler for.
 const LONGEST_ANSWER: usize = 8 << 20;
 
@@ -49,6 +48,8 @@ pub struct Relay {
     rates: Rates,
     metrics: Arc<Metrics>,
     probe: Probe,
+    /// The gateway's key configurations: anyone may ask for them, and few of them reach it.
+    keys: Probe<Bytes>,
 }
 
 impl Relay {
@@ -74,7 +75,8 @@ impl Relay {
             Err(error) => return Err(error.into()),
         }
         let rates = Rates::new(&config.http);
-        let relay = Arc::new(Self { gateway, rates, metrics, probe: Probe::default() });
+        let (probe, keys) = (Probe::default(), Probe::default());
+        let relay = Arc::new(Self { gateway, rates, metrics, probe, keys });
         let roles: Vec<Arc<dyn Role>> = vec![relay.clone()];
         let bounds = devices.bounds.clone();
         bounds.metrics().memory_limit.set(http.memory_bytes as i64);
@@ -89,23 +91,29 @@ impl Relay {
         Ok(RunningRelay { process, address, admin_address })
     }
 
-    async fn forward(&self, request: Request, expected: MediaType) -> Result<Response, Problem> {
-        let answer = self.exchange(request, expected).await;
-        let outcome = if answer.is_ok() { "carried" } else { "gateway-failed" };
-        self.metrics.relayed(outcome);
-        answer
-    }
-
-    async fn exchange(&self, request: Request, expected: MediaType) -> Result<Response, Problem> {
-        let unreachable = |_| Problem::new(Kind::BadGateway, "the gateway does not answer");
-        let request = request.wait(LONGEST_WAIT).limit(LONGEST_ANSWER);
-        let answer = self.gateway.send(request).await.map_err(unreachable)?;
+    /// The body of the gateway's answer. `grow` is asked for its memory as it comes.
+    async fn exchange(
+        &self,
+        request: Request,
+        expected: MediaType,
+        mut grow: impl FnMut(usize) -> Result<(), Problem>,
+    ) -> Result<Vec<u8>, Problem> {
+        let answer = self.gateway.send(request, |bytes| grow(bytes).map_err(Failed)).await;
+        let answer = answer.map_err(|Failed(problem)| problem)?;
         let kind = answer.header(header::CONTENT_TYPE.as_str());
         if !(200..300).contains(&answer.status) || kind != Some(expected.as_str()) {
             let detail = format!("the gateway answered with status {}", answer.status);
             return Err(Problem::new(Kind::BadGateway, detail));
         }
-        Ok(([(header::CONTENT_TYPE, expected.as_str())], answer.body).into_response())
+        Ok(answer.body)
+    }
+
+    fn count<T>(&self, answer: &Result<T, Problem>) {
+        self.metrics.relayed(match answer {
+            Ok(_) => "carried",
+            Err(problem) if problem.kind == Kind::BadGateway => "gateway-failed",
+            Err(_) => "no-memory",
+        });
     }
 
     /// Whether one more request may come from a sender now.
@@ -115,6 +123,15 @@ impl Relay {
             Problem::new(Kind::RateLimited, "more requests a second than this relay carries")
                 .retry_after(seconds)
         })
+    }
+}
+
+/// Why there is no answer of the gateway.
+struct Failed(Problem);
+
+impl From<TransportError> for Failed {
+    fn from(_: TransportError) -> Self {
+        Self(Problem::new(Kind::BadGateway, "the gateway does not answer"))
     }
 }
 
@@ -183,19 +200,39 @@ async fn carry(
     State(relay): State<Arc<Relay>>,
     sender: Sender,
     kind: ContentType,
-    Content { body, memory: _held }: Content,
+    Content { body, mut memory }: Content,
 ) -> Result<Response, Problem> {
     if !kind.is(MediaType::ObliviousRequest) {
         let rule = format!("the content type must be {}", MediaType::ObliviousRequest);
         return Err(Problem::new(Kind::UnsupportedType, rule));
     }
     relay.admit(sender)?;
-    let request =
-        Request::new(Method::POST, paths::GATEWAY).body(MediaType::ObliviousRequest, body.to_vec());
-    relay.forward(request, MediaType::ObliviousAnswer).await
+    let request = Request::new(Method::POST, paths::GATEWAY)
+        .body(MediaType::ObliviousRequest, body.into())
+        .limit(LONGEST_ANSWER);
+    let grow = |bytes| memory.grow(bytes);
+    let answer = relay.exchange(request, MediaType::ObliviousAnswer, grow).await;
+    relay.count(&answer);
+    if answer.as_ref().is_err_and(|problem| problem.kind == Kind::BadGateway) {
+        // It may be for keys that the gateway does not have any more.
+        relay.keys.forget();
+    }
+    Ok(answered(MediaType::ObliviousAnswer, memory.hold(answer?)))
 }
 
 async fn keys(State(relay): State<Arc<Relay>>, sender: Sender) -> Result<Response, Problem> {
     relay.admit(sender)?;
-    relay.forward(Request::get(paths::GATEWAY_KEYS), MediaType::ObliviousKeys).await
+    let look = async {
+        let request = Request::get(paths::GATEWAY_KEYS);
+        let keys = relay.exchange(request, MediaType::ObliviousKeys, |_| Ok(())).await;
+        keys.map(Bytes::from).map_err(|problem| problem.detail)
+    };
+    let failed = |detail| Problem::new(Kind::BadGateway, detail);
+    let keys = relay.keys.ask(look).await.map_err(failed);
+    relay.count(&keys);
+    Ok(answered(MediaType::ObliviousKeys, keys?))
+}
+
+fn answered(kind: MediaType, body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, kind.as_str())], body).into_response()
 }

@@ -23,7 +23,7 @@ use tower::ServiceExt;
 use super::Shuffler;
 use crate::{
     Keys, ServiceError,
-    bounds::Bounds,
+    bounds::{Bounds, Memory},
     http::{Content, ContentType, Guard, with_problems},
     problem::{Kind, Problem},
     rates::CarriedBy,
@@ -114,7 +114,7 @@ async fn gateway(
     Extension(bounds): Extension<Bounds>,
     peer: Option<Extension<ConnectInfo<SocketAddr>>>,
     kind: ContentType,
-    Content { body, memory: _held }: Content,
+    Content { body, mut memory }: Content,
 ) -> Result<Response, Problem> {
     if !kind.is(MediaType::ObliviousRequest) {
         return Err(Problem::new(
@@ -124,8 +124,11 @@ async fn gateway(
     }
     let gateway = inner.shuffler.gateway();
     let gateway = gateway.ok_or_else(|| Problem::new(Kind::NotFound, "there is no gateway"))?;
+    // At most three of its size at a time: opened, parsed, and the body of the request inside.
+    memory.grow(2 * body.len())?;
     let (request, answer) = gateway.open(&body)?;
-    let response = match inner_request(&request) {
+    drop(body);
+    let response = match inner_request(request) {
         Ok(mut request) => {
             // The limits of the listener and of the relay hold for what is inside too.
             let extensions = request.extensions_mut();
@@ -138,13 +141,13 @@ async fn gateway(
         Err(problem) => problem.into_response(),
     };
     let broken = |_| Problem::new(Kind::Unavailable, "the answer could not be encapsulated");
-    let encoded = inner_response(response).await?;
-    let body = answer.encapsulate(&encoded).map_err(broken)?;
+    let encoded = inner_response(response, &mut memory).await?;
+    let body = memory.hold(answer.encapsulate(&encoded).map_err(broken)?);
     Ok(([(header::CONTENT_TYPE, MediaType::ObliviousAnswer.as_str())], body).into_response())
 }
 
 /// The request inside, with only the headers that mean something.
-fn inner_request(bytes: &[u8]) -> Result<Request<Body>, Problem> {
+fn inner_request(bytes: Vec<u8>) -> Result<Request<Body>, Problem> {
     let invalid =
         || Problem::new(Kind::BadRequest, "the encapsulated message is no binary HTTP request");
     let message = Message::read_bhttp(&mut Cursor::new(bytes)).map_err(|_| invalid())?;
@@ -168,10 +171,13 @@ fn inner_request(bytes: &[u8]) -> Result<Request<Body>, Problem> {
     Ok(request)
 }
 
-async fn inner_response(response: Response) -> Result<Vec<u8>, Problem> {
+/// The answer as a message, with memory for two of its size: as a message and encoded, then
+/// encoded and encapsulated.
+async fn inner_response(response: Response, memory: &mut Memory) -> Result<Vec<u8>, Problem> {
     let broken = || Problem::new(Kind::Unavailable, "the answer could not be encoded");
     let (parts, body) = response.into_parts();
     let body: Bytes = body.collect().await.map_err(|_| broken())?.to_bytes();
+    memory.grow(2 * body.len())?;
     let status = bhttp::StatusCode::try_from(parts.status.as_u16()).map_err(|_| broken())?;
     let mut message = Message::response(status);
     for (name, value) in &parts.headers {

@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     Metrics,
     problem::{Kind, kind_of},
+    readiness::RecentFailure,
     store::CommitError,
 };
 
@@ -34,14 +35,29 @@ const GROUP: usize = 50_000;
 const IDLE: Duration = Duration::from_millis(200);
 /// Longest time between two such drops under load, and the pause after one that failed.
 const FORGET: Duration = Duration::from_secs(2);
-/// How long a failed commit makes a service not ready.
-const REMEMBERED: Duration = Duration::from_secs(5);
 
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
     Close(TaskId, oneshot::Sender<Result<(), Busy>>),
-    CheckWritable(oneshot::Sender<Result<(), Busy>>, Arc<AtomicBool>),
+    CheckWritable(oneshot::Sender<Result<(), Busy>>, Checking),
     Stop,
+}
+
+/// The one question at a time whether the store can be written. Dropped when it is answered, and
+/// with a job that does not reach the thread.
+struct Checking(Arc<AtomicBool>);
+
+impl Checking {
+    /// None while there is another one.
+    fn begin(flag: &Arc<AtomicBool>) -> Option<Self> {
+        (!flag.swap(true, Relaxed)).then(|| Self(flag.clone()))
+    }
+}
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
 }
 
 /// Nothing is acknowledged: the store failed, or too much is waiting.
@@ -55,23 +71,10 @@ pub(crate) type Watched = HashMap<TaskId, (Arc<Task>, watch::Sender<Progress>)>;
 pub(crate) struct GroupCommit {
     jobs: SyncSender<Job>,
     metrics: Arc<Metrics>,
-    failed: Arc<Failed>,
+    /// When reports could last not be committed.
+    failed: Arc<RecentFailure>,
     /// Whether the store is being asked if it can be written.
     checking: Arc<AtomicBool>,
-}
-
-/// When reports could last not be committed, if none were since.
-#[derive(Default)]
-struct Failed(Mutex<Option<Instant>>);
-
-impl Failed {
-    fn set(&self, failed: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-    }
-
-    fn get(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl GroupCommit {
@@ -86,7 +89,7 @@ impl GroupCommit {
         let forgot = Instant::now();
         let clock = Watch::new(open.now());
         let (remains, failing) = (true, false);
-        let failed = Arc::new(Failed::default());
+        let failed = Arc::new(RecentFailure::default());
         let commits = Self {
             jobs,
             metrics: metrics.clone(),
@@ -118,17 +121,14 @@ impl GroupCommit {
     /// Whether a report could be stored now. While one such question waits for the store there is
     /// no second one.
     pub async fn check_writable(&self) -> Result<(), Busy> {
-        if self.checking.swap(true, Relaxed) {
-            return Err(Busy);
-        }
-        let checking = self.checking.clone();
+        let checking = Checking::begin(&self.checking).ok_or(Busy)?;
         self.ask(|reply| Job::CheckWritable(reply, checking)).await
     }
 
     /// Whether reports could not be committed a moment ago. A small commit that works does not
     /// show that a large one would.
     pub fn failed_lately(&self) -> bool {
-        self.failed.get().is_some_and(|at| at.elapsed() < REMEMBERED)
+        self.failed.is_recent()
     }
 
     /// Ends the thread after what is waiting.
@@ -169,7 +169,7 @@ struct Writer {
     /// Whether there is something to drop.
     remains: bool,
     failing: bool,
-    failed: Arc<Failed>,
+    failed: Arc<RecentFailure>,
 }
 
 impl Writer {
@@ -260,7 +260,8 @@ impl Writer {
             }
             Some(Job::CheckWritable(reply, checking)) => {
                 let result = self.open.check_writable();
-                checking.store(false, Relaxed);
+                // Whoever has the answer may ask again.
+                drop(checking);
                 self.remains = true;
                 let _ = reply.send(self.record_failure(result));
                 true
@@ -278,7 +279,11 @@ impl Writer {
         let started = Instant::now();
         let result = self.open.accept(uploads);
         self.remains = true;
-        self.failed.set(result.is_err().then(Instant::now));
+        if result.is_err() {
+            self.failed.record();
+        } else {
+            self.failed.clear();
+        }
         match self.record_failure(result) {
             Ok(outcomes) => {
                 self.metrics.committed(started.elapsed().as_secs_f64(), reports);
@@ -373,5 +378,35 @@ impl Writer {
         }
         self.failing = result.is_err();
         result.map_err(|_| Busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_that_finds_the_queue_full_does_not_keep_out_later_ones() {
+        let (jobs, waiting) = mpsc::sync_channel(1);
+        let metrics = Arc::new(Metrics::default());
+        let (failed, checking) = (Arc::default(), Arc::default());
+        let commits = GroupCommit { jobs, metrics, failed, checking };
+        commits.stop();
+        assert_eq!(commits.check_writable().await, Err(Busy), "the queue is full");
+        assert!(matches!(waiting.recv(), Ok(Job::Stop)));
+        let answer = async {
+            let job = waiting.recv().unwrap();
+            assert_eq!(commits.check_writable().await, Err(Busy), "one question at a time");
+            let Job::CheckWritable(reply, checking) = job else { panic!("another job") };
+            drop(checking);
+            reply.send(Ok(())).unwrap();
+        };
+        let (found, ()) = tokio::join!(commits.check_writable(), answer);
+        assert_eq!(found, Ok(()));
+        // A thread that ends without an answer.
+        let (found, ()) = tokio::join!(commits.check_writable(), async { drop(waiting.recv()) });
+        assert_eq!(found, Err(Busy));
+        drop(waiting);
+        assert!(!commits.checking.load(Relaxed));
     }
 }

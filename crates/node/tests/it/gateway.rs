@@ -14,7 +14,8 @@ use std::{
 };
 
 use crate::common::{
-    Place, Running, certificate, eventually, hot, mechanism, one_hot, plain, private, problem, sums,
+    Place, Running, certificate, eventually, hot, mechanism, metric, one_hot, plain, private,
+    problem, sums,
 };
 use axum::{
     Router,
@@ -534,5 +535,25 @@ async fn both_roles_learn_behind_a_certificate_that_is_not_for_their_address() {
     }
     let model = format!("{base}{}", paths::model(&place.task.id()));
     eventually("a model", async || client.get(&model).send().await.unwrap().status() == 200).await;
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_what_the_gateway_opens_is_within_the_memory_of_the_listener() {
+    let mut place = Place::new(plain(mechanism(3, 0, &[(2, 2, 1)])));
+    place.config.http.memory_bytes = 1 << 20;
+    let node = place.start(Roles::Shuffler);
+    // Nothing that opens: the key's id, then zeros.
+    let post = async |bytes: usize| {
+        let mut body = vec![0; bytes];
+        body[0] = 1;
+        let post = node.client.post(format!("{}{}", node.base, paths::GATEWAY));
+        let post = post.header("content-type", MediaType::ObliviousRequest.as_str());
+        problem(post.bearer_auth(place.token(Role::Relay)).body(body).send().await.unwrap()).await
+    };
+    assert_eq!(post(300 << 10).await, (422, "gateway".into()));
+    // It fits once, but not together with what it opens to and its copies.
+    assert_eq!(post(600 << 10).await, (413, "too-large".into()));
+    assert!(metric(&node.metrics().await, "incrowd_http_memory_bytes") < 0.5);
     node.stop().await;
 }

@@ -1,15 +1,31 @@
 //! A relay in operation: what it refuses at its start, whether it is ready, what it shows (R22, R29,
 //! R32).
 
-use std::{fs, net::SocketAddr};
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
 
-use incrowd_node::{GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
+use axum::{
+    Router,
+    extract::Request,
+    http::StatusCode,
+    middleware::{self, Next},
+    response::IntoResponse,
+    routing,
+};
+use incrowd_node::{ConfigError, GatewayError, Relay, Role, Roles, RunningRelay, ServiceError};
 use incrowd_protocol::{MediaType, paths};
 use reqwest::Client;
 use serde_json::Value;
 
 use crate::{
-    common::{Place, eventually, mechanism, plain, problem},
+    common::{Place, eventually, mechanism, metric, plain, problem},
     gateway::relay_settings,
 };
 
@@ -141,4 +157,136 @@ async fn r29_a_relay_counts_and_limits_requests_and_tells_nobody_who_sent_them()
     assert_eq!(paths, ["/", "/healthz", "/metrics", "/ohttp-keys", "/readyz"]);
     relay.stop().await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_refuses_a_limit_that_has_no_meaning_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = relay_settings("http://127.0.0.1:9", folder.path(), "token");
+    config.http.reports_per_second_per_relay = 7;
+    match Relay::start(&config).await.err() {
+        Some(ServiceError::Config(ConfigError::Range { key, found, .. })) => {
+            assert_eq!((key, found.as_str()), ("http.reports_per_second_per_relay", "7"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A gateway that is not ready, and answers requests that are carried to it with so many bytes.
+async fn long_answers(bytes: usize) -> String {
+    let post = move || async move {
+        ([("content-type", MediaType::ObliviousAnswer.as_str())], vec![b'x'; bytes])
+    };
+    let absent = || async { StatusCode::SERVICE_UNAVAILABLE };
+    let app = Router::new().route(paths::GATEWAY, routing::post(post)).fallback(absent);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    gateway
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_answers_of_a_gateway_are_within_the_memory_of_the_relay() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = incrowd_transport::client(&incrowd_transport::Trust::Nobody).unwrap();
+    for (bytes, memory, expected) in [
+        (3 << 20, 4 << 20, Ok(())),
+        (3 << 20, 2 << 20, Err((413, "too-large".to_owned()))),
+        (9 << 20, 32 << 20, Err((502, "bad-gateway".to_owned()))),
+    ] {
+        let gateway = long_answers(bytes).await;
+        let mut config = relay_settings(&gateway, folder.path(), "token");
+        config.http.memory_bytes = memory;
+        let relay = Relay::start(&config).await.unwrap();
+        let post = client.post(format!("http://{}", relay.address())).body("request");
+        let post = post.header("content-type", MediaType::ObliviousRequest.as_str());
+        let answer = post.send().await.unwrap();
+        let found = if answer.status() == 200 {
+            assert_eq!(answer.bytes().await.unwrap().len(), bytes);
+            Ok(())
+        } else {
+            Err(problem(answer).await)
+        };
+        assert_eq!(found, expected, "{bytes} bytes, {memory} bytes of memory");
+        let metrics = asked(&client, &relay, "/metrics").await.1;
+        let outcome = expected.map_or_else(
+            |(status, _)| if status == 502 { "gateway-failed" } else { "no-memory" },
+            |()| "carried",
+        );
+        let line = format!("incrowd_relay_requests_total{{outcome=\"{outcome}\"}} 1");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+        eventually("the memory is given back", async || {
+            let metrics = asked(&client, &relay, "/metrics").await.1;
+            metric(&metrics, "incrowd_http_memory_bytes{listener=\"relay\"}") < 0.5
+        })
+        .await;
+        relay.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r29_a_flood_for_the_keys_does_not_reach_the_gateway() {
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let count = fetched.clone();
+    let keys = move || {
+        count.fetch_add(1, Relaxed);
+        async { ([("content-type", MediaType::ObliviousKeys.as_str())], "keys") }
+    };
+    // The relay finds that these are no keys when it looks whether this is a gateway.
+    let absent = Arc::new(AtomicBool::new(true));
+    let away = absent.clone();
+    let guard = move |request: Request, next: Next| {
+        let away = away.load(Relaxed);
+        async move {
+            if away {
+                StatusCode::SERVICE_UNAVAILABLE.into_response()
+            } else {
+                next.run(request).await
+            }
+        }
+    };
+    let refuse = || async { StatusCode::BAD_REQUEST };
+    let app = Router::new()
+        .route(paths::GATEWAY_KEYS, routing::get(keys))
+        .route(paths::GATEWAY, routing::post(refuse))
+        .layer(middleware::from_fn(guard));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let folder = tempfile::tempdir().unwrap();
+    let relay = Relay::start(&relay_settings(&gateway, folder.path(), "token")).await.unwrap();
+    let client = incrowd_transport::client(&incrowd_transport::Trust::Nobody).unwrap();
+    let url = format!("http://{}", relay.address());
+    let ask = || client.get(format!("{url}{}", paths::RELAY_KEYS)).send();
+    assert_eq!(problem(ask().await.unwrap()).await, (502, "bad-gateway".into()));
+    absent.store(false, Relaxed);
+    eventually("the gateway is there", async || ask().await.unwrap().status() == 200).await;
+    // The relay's own look at the gateway, every five seconds, comes on top.
+    let (before, began) = (fetched.load(Relaxed), Instant::now());
+    let asked = at_once(200, ask).await;
+    assert!(asked.iter().all(|body| body == "keys"));
+    let most = 2 + 2 * began.elapsed().as_secs() as usize;
+    assert!(fetched.load(Relaxed) - before <= most, "{fetched:?} after {before}");
+    // What the gateway refuses may be for keys that it had.
+    for _ in 0..3 {
+        let before = fetched.load(Relaxed);
+        let post = client.post(&url).header("content-type", MediaType::ObliviousRequest.as_str());
+        assert_eq!(problem(post.body("x").send().await.unwrap()).await.0, 502);
+        ask().await.unwrap();
+        assert!(fetched.load(Relaxed) > before);
+    }
+    relay.stop().await;
+}
+
+/// The bodies of so many answers, which are asked for at the same time.
+async fn at_once<F>(number: usize, ask: impl Fn() -> F) -> Vec<String>
+where
+    F: Future<Output = reqwest::Result<reqwest::Response>> + Send + 'static,
+{
+    let asked: Vec<_> = (0..number).map(|_| tokio::spawn(ask())).collect();
+    let mut bodies = Vec::new();
+    for answer in asked {
+        bodies.push(answer.await.unwrap().unwrap().text().await.unwrap());
+    }
+    bodies
 }
