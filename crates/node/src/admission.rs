@@ -79,7 +79,7 @@ pub struct Claim {
 ///
 /// # Privacy
 /// An answer depends on the bearer's own reports only, never on those of others, and not on whether
-/// a report counted, was surplus or came before; but above [`MOST`] remembered reports new ones are
+/// a report counted, was surplus or came before; but above four million remembered reports new ones are
 /// refused whosever they are. Nothing of a bearer is stored, logged or measured.
 pub trait Admission: Send + Sync {
     /// Who brings the reports of a request, from its credentials.
