@@ -79,8 +79,8 @@ pub struct Claim {
 ///
 /// # Privacy
 /// An answer depends on the bearer's own reports only, never on those of others, and not on whether
-/// a report counted, was surplus or came before; but above four million remembered reports new ones are
-/// refused whosever they are. Nothing of a bearer is stored, logged or measured.
+/// a report counted, was surplus or came before; but above four million remembered reports new ones
+/// are refused whosever they are. Nothing of a bearer is stored, logged or measured.
 pub trait Admission: Send + Sync {
     /// Who brings the reports of a request, from its credentials.
     fn identify(&self, headers: &HeaderMap) -> Result<Bearer, Problem>;
