@@ -276,7 +276,8 @@ mod tests {
             fs::create_dir(&files.data).unwrap();
         }
         for (name, path) in from.secrets() {
-            fs::write(path, format!("the secret of {name} \0\u{ff}")).unwrap();
+            let secret = format!("the secret of {name} \0\u{ff}");
+            incrowd_files::create(&path, secret.as_bytes()).unwrap();
         }
         let sealed = folder.path().join("sealed");
         let good = Passphrase::new("correct horse battery\n").unwrap();
