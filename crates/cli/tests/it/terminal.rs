@@ -164,5 +164,5 @@ fn load_fails_and_says_why_when_reports_are_lost() {
     assert!(measured["reports"].as_u64().unwrap() < 5000, "{measured}");
     let (code, said) = load(&format!("{} --ca /no/ca.pem", token("device")));
     assert_eq!(code, Some(2));
-    assert!(said.contains("cannot read --ca /no/ca.pem: No such file"), "{said}");
+    assert!(said.contains("/no/ca.pem: No such file"), "{said}");
 }
