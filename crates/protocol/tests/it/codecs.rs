@@ -248,7 +248,7 @@ fn a_task_is_the_same_in_toml_and_json_and_keeps_its_limits() {
 
     let smaller = toml.replace("size = 100", "size = 99");
     let error = toml::from_str::<TaskConfig>(&smaller).unwrap_err().to_string();
-    assert!(error.contains("size is 99, must be from 100"), "{error}");
+    assert!(error.contains("size in mechanism.schedule is 99, must be at least 100"), "{error}");
     for (good, bad, rule) in [
         ("scale = 0.3", "scale = -1.0", "scale is -1"),
         ("failure_probability = 0.05", "failure_probability = nan", "failure_probability is NaN"),
