@@ -75,8 +75,9 @@ enum Command {
     /// Shuffler and bandit in one process: the quickest way to a running service.
     ///
     /// Makes its own keys and tokens in a new folder, and says in which files the tokens are: hand
-    /// them over, then delete them. Takes what `incrowd plan --task-file` wrote. Who reads this machine's memory sees both sides: for the
-    /// full guarantee let two operators run `incrowd shuffler` and `incrowd bandit`.
+    /// them over, then delete them. Takes what `incrowd plan --task-file` wrote. Who reads this
+    /// machine's memory sees both sides: for the full guarantee let two operators run `incrowd
+    /// shuffler` and `incrowd bandit`.
     ///
     /// Example: incrowd plan --dimension 5 --users-per-day 20000 --days 30 --central-epsilon 1
     /// --task-file task.toml && incrowd serve --task task.toml

@@ -16,7 +16,8 @@ macro_rules! out {
     ($($argument:tt)*) => { $crate::print::line(format_args!($($argument)*)) };
 }
 
-/// As std's, which panics where stderr is closed or its disk full; errors of writing are ignored here.
+/// As std's, which panics where stderr is closed or its disk full; errors of writing are ignored
+/// here.
 macro_rules! eprintln {
     ($($argument:tt)*) => {{
         use std::io::Write as _;

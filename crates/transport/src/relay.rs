@@ -91,8 +91,8 @@ fn carried(answer: Answer) -> Result<Answer, TransportError> {
     })
 }
 
-/// A sender for the first usable key configuration, which the gateway prefers. One without a suite that is known would make the
-/// library panic.
+/// A sender for the first usable key configuration, which the gateway prefers. One without a suite
+/// that is known would make the library panic.
 fn sender(keys: &[u8]) -> Result<ClientRequest, TransportError> {
     let unusable = || TransportError::Oblivious("key configurations", "used");
     let mut configurations = KeyConfig::decode_list(keys).map_err(|_| unusable())?;
