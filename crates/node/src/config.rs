@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 
-use crate::{AdmissionKind, Limits, RoundKeysConfig};
+use crate::{AdmissionKind, Limits, RoundKeysConfig, store::PostgresSettings};
 
 /// Why settings cannot be used.
 #[derive(Debug, Error)]
@@ -88,6 +88,11 @@ pub struct NodeConfig {
     pub admin_listen: SocketAddr,
     /// Folder with keys, tokens and stores.
     pub data: PathBuf,
+    /// Where stores are: `sqlite`, which is files in the data folder, or the URL of a PostgreSQL
+    /// database that any number of nodes share.
+    pub store: StoreKind,
+    /// How the database is reached.
+    pub postgres: PostgresConfig,
     /// Task files, from this operator.
     pub tasks: Vec<PathBuf>,
     /// Whether the listeners may speak plain HTTP to others than this machine.
@@ -104,6 +109,53 @@ pub struct NodeConfig {
     pub bandit: BanditConfig,
     /// How log lines are written.
     pub log: LogFormat,
+}
+
+/// What keeps stores.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum StoreKind {
+    /// A file for each role in the data folder.
+    #[default]
+    Sqlite,
+    /// A PostgreSQL database, by its URL, which is checked with the other settings.
+    Postgres(String),
+}
+
+impl From<String> for StoreKind {
+    fn from(text: String) -> Self {
+        if text == "sqlite" { Self::Sqlite } else { Self::Postgres(text) }
+    }
+}
+
+impl From<StoreKind> for String {
+    fn from(kind: StoreKind) -> Self {
+        match kind {
+            StoreKind::Sqlite => "sqlite".into(),
+            StoreKind::Postgres(url) => url,
+        }
+    }
+}
+
+/// How a PostgreSQL database is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PostgresConfig {
+    /// File with the password, if the server asks for one. It is read at each connection.
+    pub password_file: Option<PathBuf>,
+    /// PEM file with the certificates to trust for the database, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// Connections of this process to the database for each role, 2 to 1000.
+    pub connections: u32,
+    /// Whether the connection to a database on another machine may do without TLS, because a
+    /// private network protects it.
+    pub allow_plain: bool,
+}
+
+impl Default for PostgresConfig {
+    fn default() -> Self {
+        Self { password_file: None, ca: None, connections: 8, allow_plain: false }
+    }
 }
 
 /// Files of a TLS listener.
@@ -297,6 +349,8 @@ impl Default for NodeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 8787)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
             data: PathBuf::from("incrowd-data"),
+            store: StoreKind::default(),
+            postgres: PostgresConfig::default(),
             tasks: Vec::new(),
             allow_plain_http: false,
             tls: None,
@@ -335,6 +389,9 @@ impl NodeConfig {
         let quota = self.shuffler.reports_per_round.into();
         range("shuffler.reports_per_round", quota, 1, 1000, "from 1 to 1000")?;
         range("bandit.longest_pause_seconds", pause, 1, 600, "from 1 to 600")?;
+        let connections = self.postgres.connections.into();
+        range("postgres.connections", connections, 2, 1000, "from 2 to 1000")?;
+        PostgresSettings::of(&self)?;
         Ok(self)
     }
 }

@@ -17,9 +17,11 @@ const PREFIX: &str = "INCROWD_";
 const FILE_VARIABLE: &str = "INCROWD_CONFIG";
 
 /// Settings that have no default.
-const OPTIONAL: [&str; 8] = [
+const OPTIONAL: [&str; 10] = [
     "bandit.shuffler_ca",
     "bandit.token_file",
+    "postgres.ca",
+    "postgres.password_file",
     "shuffler.heads",
     "shuffler.model_ca",
     "shuffler.model_url",

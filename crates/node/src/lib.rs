@@ -44,7 +44,8 @@ pub use admin::TaskStatus;
 pub use admission::{Admission, AdmissionKind, Bearer, Claim};
 pub use bandit::{BanditServer, CollectError, shuffler_address};
 pub use config::{
-    BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, ShufflerConfig, TlsConfig,
+    BanditConfig, ConfigError, HttpLimits, LogFormat, NodeConfig, PostgresConfig, ShufflerConfig,
+    StoreKind, TlsConfig,
 };
 pub use device_tokens::{Issuer, Serial};
 pub use error::ServiceError;

@@ -19,7 +19,7 @@ use crate::{
     shuffler::{Shuffler, models_elsewhere},
     signals::Signals,
     startup::{Startup, check_leftover},
-    store::{SqliteBanditStore, SqliteShufflerStore},
+    store::Stores,
     tokens::Role,
 };
 
@@ -130,19 +130,17 @@ impl Node {
         let config = config.clone().check()?;
         let files = Files::of(&config.data);
         let startup = Startup::check(&config, roles, &files)?;
-        let shuffler = roles.shuffler() && files.shuffler_store.exists();
-        let bandit = roles.bandit() && files.bandit_store.exists();
-        let shuffler = shuffler.then(|| SqliteShufflerStore::inspect(&files.shuffler_store));
-        let bandit = bandit.then(|| SqliteBanditStore::inspect(&files.bandit_store));
-        let (shuffler, bandit) = (shuffler.transpose()?, bandit.transpose()?);
-        check_leftover(&files, &startup.tasks, shuffler.as_ref(), bandit.as_ref())?;
+        let stores = Stores::of(&config)?;
+        let shuffler = roles.shuffler().then(|| stores.inspect_shuffler()).transpose()?.flatten();
+        let bandit = roles.bandit().then(|| stores.inspect_bandit()).transpose()?.flatten();
+        check_leftover(&files, &startup.tasks, shuffler.as_deref(), bandit.as_deref())?;
         if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
-            heads::compare(shuffler, bandit, &startup.tasks)?;
+            heads::compare(&**shuffler, &**bandit, &startup.tasks)?;
         }
         if let Some(shuffler) = &shuffler {
             let heads = Heads::load(config.shuffler.heads.as_ref().unwrap_or(&files.heads))?;
             for task in &startup.tasks {
-                heads.check(shuffler, &task.id())?;
+                heads.check(&**shuffler, &task.id())?;
             }
         }
         Ok(())
@@ -203,21 +201,19 @@ fn start_roles(
 ) -> Result<(Option<Arc<Shuffler>>, Option<Learning>), ServiceError> {
     let &Service { config, tasks, .. } = service;
     let (shuffler_keys, bandit_keys) = (startup.shuffler_keys.take(), startup.bandit_keys.take());
-    let shuffler = shuffler_keys.as_ref().map(|_| SqliteShufflerStore::open(&files.shuffler_store));
-    let bandit = bandit_keys.as_ref().map(|_| SqliteBanditStore::open(&files.bandit_store));
-    let (shuffler, bandit) = (shuffler.transpose()?, bandit.transpose()?);
+    let stores = Stores::of(config)?;
+    let shuffler = shuffler_keys.as_ref().map(|_| stores.shuffler()).transpose()?;
+    let bandit = bandit_keys.as_ref().map(|_| stores.bandit()).transpose()?;
     // Before anything is counted.
-    check_leftover(files, tasks, shuffler.as_ref(), bandit.as_ref())?;
+    check_leftover(files, tasks, shuffler.as_deref(), bandit.as_deref())?;
     if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
-        heads::compare(shuffler, bandit, tasks)?;
+        heads::compare(&**shuffler, &**bandit, tasks)?;
     }
     files.keep_tasks(tasks)?;
-    let start = |(store, keys)| {
-        Shuffler::start(service, Arc::new(store), keys, files.shuffler_keys.clone())
-    };
+    let start = |(store, keys)| Shuffler::start(service, store, keys, files.shuffler_keys.clone());
     let shuffler = shuffler.zip(shuffler_keys).map(start).transpose()?;
     let Some((store, keys)) = bandit.zip(bandit_keys) else { return Ok((shuffler, None)) };
-    let bandit = BanditServer::start(service, Arc::new(store), keys)?;
+    let bandit = BanditServer::start(service, store, keys)?;
     let own = shuffler.clone().map(|shuffler| Source::process(config, shuffler));
     let source = startup.source.take().or(own);
     let source = source.expect("invariant: a bandit alone has a configured shuffler");

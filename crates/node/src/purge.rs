@@ -1,6 +1,6 @@
 //! Removal of everything that a stopped service has of a task.
 
-use std::{fmt, fs, path::PathBuf};
+use std::{fmt, fs, path::PathBuf, sync::Arc};
 
 use incrowd_protocol::TaskId;
 
@@ -8,9 +8,7 @@ use crate::{
     Files, Heads, NodeConfig, ServiceError, TaskFile,
     files::failed,
     round_keys,
-    store::{
-        BanditStore, Head, Log, SqliteBanditStore, SqliteShufflerStore, StoreError, TaskState,
-    },
+    store::{BanditStore, Head, ShufflerStore, StoreError, Stores, TaskState},
 };
 
 /// What a data folder has of a task. While this lives no service can use the stores.
@@ -18,8 +16,8 @@ pub struct Remains {
     config: NodeConfig,
     files: Files,
     task: TaskId,
-    shuffler: Option<(SqliteShufflerStore, Option<Head>)>,
-    bandit: Option<(SqliteBanditStore, usize, usize)>,
+    shuffler: Option<(Arc<dyn ShufflerStore>, Option<Head>)>,
+    bandit: Option<(Arc<dyn BanditStore>, usize, usize)>,
     heads: Heads,
 }
 
@@ -36,9 +34,10 @@ impl Remains {
                 return Err(ServiceError::StillNamed { task, path: path.clone() });
             }
         }
+        let stores = Stores::of(config)?;
         let mut shuffler = None;
-        if files.shuffler_store.exists() {
-            let store = SqliteShufflerStore::open(&files.shuffler_store)?;
+        if stores.inspect_shuffler()?.is_some() {
+            let store = stores.shuffler()?;
             let head = match store.head(&task) {
                 Err(StoreError::UnknownTask(_)) => None,
                 head => Some(head?),
@@ -46,8 +45,8 @@ impl Remains {
             shuffler = Some((store, head));
         }
         let mut bandit = None;
-        if files.bandit_store.exists() {
-            let store = SqliteBanditStore::open(&files.bandit_store)?;
+        if stores.inspect_bandit()?.is_some() {
+            let store = stores.bandit()?;
             let (releases, models) = (store.releases(&task)?.len(), store.models(&task)?.len());
             bandit = Some((store, releases, models));
         }
@@ -103,6 +102,7 @@ impl fmt::Display for Remains {
         if let Some((_, Some(head))) = &self.shuffler {
             let state = match head.state {
                 TaskState::Closed => "closed",
+                TaskState::Moved => "moved to another store",
                 TaskState::Open => "its unfinished batch",
             };
             write!(f, "\nshuffler: {} signed releases, ids, {state}", head.round - 1)?;

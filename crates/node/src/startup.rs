@@ -14,7 +14,7 @@ use crate::{
     bandit::Source,
     files::failed,
     shuffler,
-    store::{SqliteBanditStore, SqliteShufflerStore, StoreError, TaskState},
+    store::{BanditStore, ShufflerStore, StoreError, Stores, TaskState},
     task_file::{check_distinct, load_task},
     tls::Tls,
     tokens::{NewTokens, Role, Tokens, read_token, write_token},
@@ -45,13 +45,14 @@ impl Startup {
     /// folder does not have; nothing is written.
     pub fn check(config: &NodeConfig, roles: Roles, files: &Files) -> Result<Self, ServiceError> {
         let both = roles == Roles::Both;
+        let stores = Stores::of(config)?;
         let mut new_keys = Vec::new();
         let mut keys = |role: KeyRole| {
             let path = files.keys(role);
             if path.exists() {
                 return Ok::<_, ServiceError>(Keys::load(path, role)?);
             }
-            let has_tasks = has_tasks(files)?;
+            let has_tasks = has_tasks(&stores)?;
             if !both || has_tasks {
                 return Err(ServiceError::no_keys(files, role, has_tasks));
             }
@@ -85,7 +86,7 @@ impl Startup {
         let certificates =
             tasks.iter().map(|task| config.limits.admit(task)).collect::<Result<_, _>>()?;
         let by_device = config.shuffler.admission == AdmissionKind::DeviceTokens;
-        let (tokens, new_tokens) = tokens(files, both, by_device)?;
+        let (tokens, new_tokens) = tokens(files, &stores, both, by_device)?;
         let issuer = (roles.shuffler() && by_device).then(|| files.issuer.clone());
         if let Some(path) = issuer.clone().filter(|path| !path.exists()) {
             return Err(ServiceError::NoIssuer { path, data: files.data.clone() });
@@ -138,17 +139,20 @@ impl Startup {
 }
 
 /// Whether a store of the folder has a task.
-fn has_tasks(files: &Files) -> Result<bool, StoreError> {
-    let Files { shuffler_store, bandit_store, .. } = files;
-    let shuffler = shuffler_store.exists()
-        && !SqliteShufflerStore::inspect(shuffler_store)?.tasks()?.is_empty();
-    Ok(shuffler
-        || (bandit_store.exists()
-            && !SqliteBanditStore::inspect(bandit_store)?.tasks()?.is_empty()))
+fn has_tasks(stores: &Stores) -> Result<bool, StoreError> {
+    let shuffler = stores.inspect_shuffler()?.map(|store| store.tasks()).transpose()?;
+    let bandit = stores.inspect_bandit()?.map(|store| store.tasks()).transpose()?;
+    Ok(shuffler.is_some_and(|tasks| !tasks.is_empty())
+        || bandit.is_some_and(|tasks| !tasks.is_empty()))
 }
 
 /// The tokens of a folder. Both roles together get some where there is nothing yet.
-fn tokens(files: &Files, both: bool, by_device: bool) -> Result<(Tokens, NewTokens), ServiceError> {
+fn tokens(
+    files: &Files,
+    stores: &Stores,
+    both: bool,
+    by_device: bool,
+) -> Result<(Tokens, NewTokens), ServiceError> {
     if files.tokens.exists() {
         return Ok((Tokens::load(&files.tokens)?, Vec::new()));
     }
@@ -160,7 +164,7 @@ fn tokens(files: &Files, both: bool, by_device: bool) -> Result<(Tokens, NewToke
         );
         return Ok((tokens, new));
     }
-    if has_tasks(files)? {
+    if has_tasks(stores)? {
         let (path, data) = (files.tokens.clone(), files.data.clone());
         return Err(ServiceError::LostTokens { path, data });
     }
@@ -184,15 +188,15 @@ fn tokens(files: &Files, both: bool, by_device: bool) -> Result<(Tokens, NewToke
 pub(crate) fn check_leftover(
     files: &Files,
     served: &[Task],
-    shuffler: Option<&SqliteShufflerStore>,
-    bandit: Option<&SqliteBanditStore>,
+    shuffler: Option<&dyn ShufflerStore>,
+    bandit: Option<&dyn BanditStore>,
 ) -> Result<(), ServiceError> {
     let mut over = BTreeMap::new();
-    for (task, head) in shuffler.map_or(Ok(Vec::new()), SqliteShufflerStore::tasks)? {
-        let closed = head.state == TaskState::Closed;
+    for (task, head) in shuffler.map_or(Ok(Vec::new()), ShufflerStore::tasks)? {
+        let closed = head.state != TaskState::Open;
         over.insert(task, closed || last_round(files, &task).is_some_and(|last| head.round > last));
     }
-    for (task, round) in bandit.map_or(Ok(Vec::new()), SqliteBanditStore::tasks)? {
+    for (task, round) in bandit.map_or(Ok(Vec::new()), BanditStore::tasks)? {
         let last = || last_round(files, &task).is_some_and(|last| round >= last);
         over.entry(task).or_insert_with(last);
     }

@@ -90,6 +90,7 @@ pub struct Metrics {
     commit_seconds: Histogram,
     commit_reports: Histogram,
     store_failures: Counter,
+    store_retries: Counter,
     clock_jumps: Counter,
     missed_rounds: Family<TaskLabel, Counter>,
     late_releases: Family<TaskLabel, Counter>,
@@ -123,6 +124,7 @@ impl Metrics {
             commit_seconds: Histogram::new(seconds),
             commit_reports: Histogram::new(sizes),
             store_failures: Counter::default(),
+            store_retries: Counter::default(),
             clock_jumps: Counter::default(),
             missed_rounds: Family::default(),
             late_releases: Family::default(),
@@ -202,6 +204,11 @@ impl Default for Metrics {
         r.register_with_unit("commit", "Time of a durable commit", Unit::Seconds, commit);
         r.register("commit_reports", "Reports in a commit", metrics.commit_reports.clone());
         r.register("store_failures", "Commits that failed", metrics.store_failures.clone());
+        r.register(
+            "store_retries",
+            "Transactions tried again because of another one",
+            metrics.store_retries.clone(),
+        );
         let help = "Times the clock moved by more than a second beside the time that passed";
         r.register("clock_jumps", help, metrics.clock_jumps.clone());
         let help = "Rounds that closed while the shuffler was down";
@@ -316,6 +323,10 @@ impl Metrics {
 
     pub(crate) fn store_failed(&self) {
         self.store_failures.inc();
+    }
+
+    pub(crate) fn store_retried(&self) {
+        self.store_retries.inc();
     }
 
     pub(crate) fn clock_jumped(&self) {

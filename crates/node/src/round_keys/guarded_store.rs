@@ -9,13 +9,14 @@ use std::{
 
 use incrowd_protocol::{Mechanism, TaskId};
 use incrowd_shuffler::{Batch, Entry};
+use sha2::{Digest, Sha256};
 
 use super::{RoundKey, RoundKeys, seal};
 use crate::{
     heads::{Heads, WentBack, Witnessed},
     store::{
-        Change, CommitError, Head, Log, Seq, ShufflerStore, SignedRelease, StoreError, TaskState,
-        Turn,
+        Change, CommitError, Head, Log, Seq, Shared, ShufflerStore, SignedRelease, StoreError,
+        TaskState, Turn,
     },
 };
 
@@ -57,6 +58,15 @@ pub struct GuardedStore {
     heads: Mutex<Heads>,
     /// A release that somebody has seen and the store does not have: nothing is committed any more.
     missing: OnceLock<Box<WentBack>>,
+    /// Of tasks in a store that other nodes use too: the grace window, and the server on which the
+    /// last release that this node knows was found.
+    elsewhere: Mutex<HashMap<TaskId, Elsewhere>>,
+}
+
+#[derive(Clone, Copy)]
+struct Elsewhere {
+    grace: u32,
+    incarnation: u64,
 }
 
 impl GuardedStore {
@@ -70,19 +80,31 @@ impl GuardedStore {
             uncertain: Mutex::default(),
             heads: Mutex::new(heads),
             missing: OnceLock::new(),
+            elsewhere: Mutex::default(),
         }
+    }
+
+    /// Makes sure that all nodes that use the store have the same medium of round keys: one with
+    /// another medium would take the others' reports for lost. `service` names the shuffler, since
+    /// several may have one medium. With `accept` the medium is another one from now on.
+    pub fn share_keys(&self, service: &TaskId, accept: bool) -> Result<(), StoreError> {
+        let Some(shared) = self.store.shared() else { return Ok(()) };
+        // Round 0 is none: its key is never destroyed by a release.
+        let mark = self.keys.get_or_create(service, 0)?;
+        let mark = Sha256::digest([b"incrowd/round-keys/v1\0", mark.bytes().as_slice()].concat());
+        if shared.agree("round-keys", &mark, accept)? == mark.as_slice() {
+            return Ok(());
+        }
+        Err(StoreError::OtherNodes {
+            what: "the medium of round keys",
+            rule: "all nodes of a database need the same one outside of it (shuffler.round_keys: a shared folder or a command). If the medium is lost for all of them, for example by a reboot, accept with shuffler.accept_lost_round_keys = true that the unfinished batches are discarded",
+        })
     }
 
     /// Holds the store against a release that the bandit has seen. If it does not have that, it
     /// went back in time, and from now on commits nothing.
     pub fn witness(&self, task: &TaskId, seen: Witnessed) -> Result<(), StoreError> {
-        let checked = seen.check(&*self.store, task, BANDIT);
-        if let Err(StoreError::WentBack(error)) = &checked
-            && self.missing.set(error.clone()).is_ok()
-        {
-            tracing::error!(%error, "nothing is counted or released any more");
-        }
-        checked
+        self.compare(task, seen, BANDIT)
     }
 
     /// Whether somebody has seen a release that the store does not have.
@@ -107,6 +129,65 @@ impl GuardedStore {
             }
         }
         Ok(())
+    }
+
+    /// Takes note of where another node may have brought a task: what it released is remembered, and
+    /// keys that no entry needs any more are forgotten here too.
+    fn observe(&self, task: &TaskId, head: Head) -> Result<Head, StoreError> {
+        let Some(Elsewhere { grace, .. }) = lock(&self.elsewhere).get(task).copied() else {
+            return Ok(head);
+        };
+        let seen = head.last.map(|release| Witnessed { round: head.round - 1, release });
+        let known = lock(&self.heads).get(task);
+        if seen == known && head.state == TaskState::Open {
+            return Ok(head);
+        }
+        match (known, seen) {
+            (Some(known), seen) if seen.is_none_or(|seen| seen.round <= known.round) => {
+                if seen != Some(known) {
+                    self.compare(task, known, "this node")?;
+                }
+            }
+            (_, Some(seen)) => lock(&self.heads).learn(*task, seen),
+            (_, None) => {}
+        }
+        let over = head.state == TaskState::Closed;
+        let oldest = if over { u32::MAX } else { head.round.saturating_sub(grace) };
+        lock(&self.owed).insert(*task, oldest);
+        if let Some(keys) = lock(&self.cache).get_mut(task) {
+            keys.retain(|of, _| *of >= oldest);
+        }
+        Ok(head)
+    }
+
+    /// After another server has begun to answer: whether it has the last release of each task.
+    fn recognise(&self, tasks: &[TaskId]) -> Result<u64, StoreError> {
+        let incarnation = self.store.incarnation();
+        for task in tasks {
+            let last = lock(&self.elsewhere).get(task).copied();
+            if last.is_none_or(|last| last.incarnation == incarnation) {
+                continue;
+            }
+            let known = lock(&self.heads).get(task);
+            if let Some(known) = known {
+                self.compare(task, known, "this node")?;
+            }
+            if let Some(of) = lock(&self.elsewhere).get_mut(task) {
+                of.incarnation = incarnation;
+            }
+        }
+        Ok(incarnation)
+    }
+
+    /// Holds the store against a release that somebody has seen.
+    fn compare(&self, task: &TaskId, seen: Witnessed, witness: &str) -> Result<(), StoreError> {
+        let checked = seen.check(&*self.store, task, witness);
+        if let Err(StoreError::WentBack(error)) = &checked
+            && self.missing.set(error.clone()).is_ok()
+        {
+            tracing::error!(%error, "nothing is counted or released any more");
+        }
+        checked
     }
 
     fn has_its_history(&self) -> Result<(), StoreError> {
@@ -136,9 +217,22 @@ impl GuardedStore {
         let over = head.state == TaskState::Closed || mechanism.round(head.round).is_err();
         let oldest = head.round.saturating_sub(mechanism.grace()).max(1);
         self.keys.destroy_before(task, if over { u32::MAX } else { oldest })?;
-        let loss = if over { None } else { self.lost(task, oldest..=head.round, head.round)? };
+        let lost =
+            || if over { Ok(None) } else { self.lost(task, oldest..=head.round, head.round) };
+        let mut loss = lost()?;
+        if self.store.shared().is_some() {
+            if loss.is_some() {
+                // Another node may have made the key between the two looks, for keys and entries.
+                loss = lost()?;
+            }
+            let incarnation = self.store.incarnation();
+            let of = Elsewhere { grace: mechanism.grace(), incarnation };
+            lock(&self.elsewhere).insert(*task, of);
+        }
         if let Some(Loss { round, .. }) = loss {
-            if mechanism.grace() > 0 && !accept_loss {
+            // Other nodes may have the key.
+            let must_be_accepted = mechanism.grace() > 0 || self.store.shared().is_some();
+            if must_be_accepted && !accept_loss {
                 return Err(StoreError::RoundKeyLost { task: *task, round });
             }
             self.discard(task, mechanism, head, round)?;
@@ -262,7 +356,7 @@ impl GuardedStore {
             let now = self.store.head(task)?;
             // Rounds only grow. If another commit began this one, its limit is the same.
             let happened = match head.state {
-                TaskState::Open => now.round >= head.round,
+                TaskState::Open | TaskState::Moved => now.round >= head.round,
                 TaskState::Closed => now.state == TaskState::Closed,
             };
             if happened {
@@ -285,7 +379,7 @@ impl GuardedStore {
 
 impl Log for GuardedStore {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.store.head(task)
+        self.observe(task, self.store.head(task)?)
     }
 
     fn tail(
@@ -300,6 +394,10 @@ impl Log for GuardedStore {
     fn now(&self) -> SystemTime {
         self.store.now()
     }
+
+    fn incarnation(&self) -> u64 {
+        self.store.incarnation()
+    }
 }
 
 impl ShufflerStore for GuardedStore {
@@ -311,7 +409,12 @@ impl ShufflerStore for GuardedStore {
         self.has_its_history()?;
         // A release whose head is not written down must not become visible.
         lock(&self.heads).save()?;
-        Ok(Box::new(GuardedTurn { turn: self.store.lock(tasks)?, store: self }))
+        let incarnation = self.recognise(tasks)?;
+        let turn = self.store.lock(tasks)?;
+        if turn.incarnation() != incarnation {
+            return Err(StoreError::Unreachable);
+        }
+        Ok(Box::new(GuardedTurn { turn, store: self }))
     }
 
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError> {
@@ -328,6 +431,18 @@ impl ShufflerStore for GuardedStore {
         self.has_its_history()?;
         self.store.check_writable()
     }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
+        self.store.tasks()
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        self.store.purge(task)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        self.store.shared()
+    }
 }
 
 struct GuardedTurn<'a> {
@@ -337,7 +452,7 @@ struct GuardedTurn<'a> {
 
 impl Log for GuardedTurn<'_> {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.turn.head(task)
+        self.store.observe(task, self.turn.head(task)?)
     }
 
     fn tail(
@@ -351,6 +466,10 @@ impl Log for GuardedTurn<'_> {
 
     fn now(&self) -> SystemTime {
         self.turn.now()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.turn.incarnation()
     }
 }
 

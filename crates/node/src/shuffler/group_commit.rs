@@ -1,5 +1,6 @@
 //! Group commit: one thread takes the uploads that have arrived, commits them in one step, and only
-//! then answers. It also closes rounds when their time is over.
+//! then answers. It also closes rounds when their time is over, and takes note of what other nodes
+//! commit to the same tasks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,7 +25,7 @@ use crate::{
     Metrics,
     problem::{Kind, kind_of},
     readiness::RecentFailure,
-    store::CommitError,
+    store::{CommitError, StoreError},
 };
 
 /// Requests that may wait for a commit; more are answered [`Busy`].
@@ -35,6 +36,8 @@ const GROUP: usize = 50_000;
 const IDLE: Duration = Duration::from_millis(200);
 /// Longest time between two such drops under load, and the pause after one that failed.
 const FORGET: Duration = Duration::from_secs(2);
+/// How often a commit is tried again that was in the way of another one.
+const RETRIES: u32 = 3;
 
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
@@ -190,6 +193,7 @@ impl Writer {
                     // A store that fails is not asked five times a second, and a round whose time
                     // is over is closed first.
                     if (!self.failing && wait == IDLE) || self.forgot.elapsed() > FORGET {
+                        self.refresh();
                         self.forget();
                     }
                 }
@@ -210,6 +214,8 @@ impl Writer {
         }
         match self.open.close_due() {
             Ok(closed) if closed.is_empty() => {}
+            // Another node closes it.
+            Err(CommitError::NotCommitted(StoreError::Busy)) => return IDLE,
             result => {
                 self.remains = true;
                 if let Ok(closed) = self.record_failure(result) {
@@ -277,7 +283,7 @@ impl Writer {
         reports: usize,
     ) {
         let started = Instant::now();
-        let result = self.open.accept(uploads);
+        let result = self.accept(uploads);
         self.remains = true;
         if result.is_err() {
             self.failed.record();
@@ -301,6 +307,21 @@ impl Writer {
                     counter.inc_by(upload.reports.len() as u64);
                     let _ = reply.send(Err(busy));
                 }
+            }
+        }
+    }
+
+    /// A commit that was in the way of another one is tried again a few times.
+    fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
+        let mut tries = 0;
+        loop {
+            match self.open.accept(uploads) {
+                Err(CommitError::NotCommitted(StoreError::Conflict(error))) if tries < RETRIES => {
+                    tries += 1;
+                    self.metrics.store_retried();
+                    tracing::debug!(%error, tries, "the commit is tried again");
+                }
+                result => return result,
             }
         }
     }
@@ -353,6 +374,19 @@ impl Writer {
             Some(next) if next == first + 1 => tracing::info!(%task, round = first, "released"),
             Some(next) => tracing::info!(%task, from = first, to = next - 1, "released"),
             None => tracing::info!(%task, "the last round is released: the task is over"),
+        }
+    }
+
+    /// Takes note of what other nodes have committed.
+    fn refresh(&mut self) {
+        let result = self.open.refresh();
+        match self.record_failure(result) {
+            Ok(moved) => {
+                // Keys of rounds that others have released are to be forgotten here too.
+                self.remains |= !moved.is_empty();
+                self.publish(moved);
+            }
+            Err(Busy) => self.forgot = Instant::now(),
         }
     }
 

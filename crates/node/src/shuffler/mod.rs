@@ -4,6 +4,7 @@ mod content;
 mod gateway;
 mod group_commit;
 mod handlers;
+mod lanes;
 mod models;
 mod open_task;
 mod open_tasks;
@@ -40,6 +41,7 @@ use crate::{
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
+use lanes::Lanes;
 pub(crate) use models::{bandit, router as models_elsewhere};
 pub use open_tasks::{OpenTasks, Progress, Upload};
 use windows::{milliseconds, open_round};
@@ -48,8 +50,8 @@ use windows::{milliseconds, open_round};
 pub struct Shuffler {
     tasks: HashMap<TaskId, Arc<TaskHandle>>,
     store: Arc<GuardedStore>,
-    commits: GroupCommit,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    commits: Lanes,
+    writers: Mutex<Vec<JoinHandle<()>>>,
     keys: RwLock<Arc<Keys>>,
     key_file: PathBuf,
     gateway: Option<RwLock<Arc<Gateway>>>,
@@ -97,12 +99,11 @@ impl Shuffler {
         let &Service { config, tasks, certificates, access, metrics } = service;
         let gateway = config.shuffler.gateway.then(|| Gateway::new(&keys)).transpose()?;
         let store = guarded(config, store)?;
-        let mut open = OpenTasks::new(
-            store.clone(),
+        let open_tasks = || {
             // The thread that signs must not keep sealing keys that are expired meanwhile.
-            SigningKey::from_bytes(&keys.signing().to_bytes()),
-        );
-        let mut watched = Watched::new();
+            OpenTasks::new(store.clone(), SigningKey::from_bytes(&keys.signing().to_bytes()))
+        };
+        let mut lanes = vec![(open_tasks(), Watched::new())];
         let mut opened = Vec::new();
         for (task, certificate) in tasks.iter().cloned().zip(certificates.iter().cloned()) {
             if task.keys().shuffler != keys.verification_key() {
@@ -111,6 +112,10 @@ impl Shuffler {
             metrics.certified(&task.id(), &certificate);
             metrics.shuffles(&task.id());
             prepare(&store, &task, config, metrics)?;
+            if store.shared().is_some() && !lanes[0].1.is_empty() {
+                lanes.push((open_tasks(), Watched::new()));
+            }
+            let (open, watched) = lanes.last_mut().expect("invariant: there is at least one");
             open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
                 |error| match error {
                     CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
@@ -148,12 +153,17 @@ impl Shuffler {
             tokio::spawn(forget(admission.clone(), handle.clone()));
         }
         let release_delay = config.shuffler.release_delay_milliseconds;
-        let (commits, writer) = GroupCommit::start(open, watched, metrics.clone(), release_delay);
+        let started = lanes.into_iter().map(|(open, watched)| {
+            let tasks: Vec<TaskId> = watched.keys().copied().collect();
+            let (lane, thread) = GroupCommit::start(open, watched, metrics.clone(), release_delay);
+            ((lane, tasks), thread)
+        });
+        let (lanes, writers): (Vec<_>, Vec<_>) = started.unzip();
         Ok(Arc::new(Self {
             tasks: handles,
             store,
-            commits,
-            writer: Mutex::new(Some(writer)),
+            commits: Lanes::new(lanes),
+            writers: Mutex::new(writers),
             keys: RwLock::new(Arc::new(keys)),
             key_file,
             gateway: gateway.map(|gateway| RwLock::new(Arc::new(gateway))),
@@ -266,11 +276,11 @@ impl Shuffler {
         match tokio::task::spawn_blocking(move || store.release(&id, round)).await {
             Ok(Ok(Some(_))) if self.until_shown(handle, round).is_some() => Ok(None),
             Ok(Ok(Some(release))) => Ok(Some(release)),
-            Ok(Ok(None)) => Err(Problem::new(
+            Ok(Ok(None)) if now.closed => Err(Problem::new(
                 Kind::Finished,
                 "the task was closed before this round was released",
             )),
-            Ok(Err(_)) | Err(_) => Err(unavailable()),
+            Ok(Ok(None) | Err(_)) | Err(_) => Err(unavailable()),
         }
     }
 
@@ -383,10 +393,15 @@ impl Role for Shuffler {
     /// Waits for the last commit.
     fn stop(&self) -> Later<'_, ()> {
         self.commits.stop();
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let ended = tokio::task::spawn_blocking(|| writer.map(JoinHandle::join));
+        let writers =
+            std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
+        let ended = tokio::task::spawn_blocking(|| {
+            // Each is waited for, whatever became of the others.
+            let ends: Vec<_> = writers.into_iter().map(JoinHandle::join).collect();
+            ends.iter().all(Result::is_ok)
+        });
         Box::pin(async {
-            if !matches!(ended.await, Ok(None | Some(Ok(())))) {
+            if !matches!(ended.await, Ok(true)) {
                 tracing::error!("the thread that commits had failed");
             }
         })

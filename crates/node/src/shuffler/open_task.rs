@@ -31,6 +31,8 @@ pub(super) struct State {
     /// None when the task is closed.
     batch: Option<Batch>,
     written: Written,
+    /// The server that it was read from.
+    incarnation: u64,
     /// Bytes of the last snapshot, and of the deltas since.
     pub snapshot: usize,
     pub deltas: usize,
@@ -44,7 +46,8 @@ pub(super) struct Additions {
     releases: Vec<(u32, SignedRelease)>,
     /// Whether to commit although nothing may have changed: a surplus or repeated report of a
     /// round that closes by time is answered after the same steps as one that counts, so that
-    /// the time of the answer tells nothing.
+    /// the time of the answer tells nothing. And where other nodes commit too, what a repeated
+    /// report's answer relies on may not be durable yet.
     always: bool,
 }
 
@@ -52,6 +55,12 @@ impl Additions {
     /// Whether there is something to commit.
     pub fn commits(&self) -> bool {
         self.always || !self.ids.is_empty() || !self.releases.is_empty()
+    }
+
+    /// Commits also where a report came again: what its answer relies on was another node's commit.
+    pub fn confirm(&mut self, outcomes: &[Outcome]) {
+        let repeated = |outcome| matches!(outcome, &Outcome::Surplus | &Outcome::Duplicate);
+        self.always |= outcomes.iter().any(repeated);
     }
 
     /// Adds a release, signed, which follows the last one.
@@ -85,8 +94,22 @@ impl OpenTask {
     /// Brings the state to the end of the log. What is read without the lock may be behind again at
     /// once.
     pub fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
+        let incarnation = log.incarnation();
         let head = log.head(&self.id)?;
+        if head.state == TaskState::Moved {
+            self.state = None;
+            return Err(StoreError::Moved(self.id));
+        }
         match &self.state {
+            // What is in memory may be of a history that this server does not have.
+            Some(state) if state.incarnation != incarnation => {
+                let (task, before) = (self.id, state.head.seq.0);
+                if before > head.seq.0 {
+                    let commits = before - head.seq.0;
+                    tracing::error!(%task, commits, "the database does not have the last commits, whose reports were acknowledged: a standby without them has taken over. Those reports are lost, and none counts twice");
+                }
+                self.state = None;
+            }
             Some(state) if state.head == head => return Ok(()),
             Some(state) if state.head.seq > head.seq => {
                 let (seq, last) = (state.head.seq.0, head.seq.0);
@@ -98,7 +121,7 @@ impl OpenTask {
         }
         // After an error there is no state.
         let before = self.state.take();
-        let mut state = before.unwrap_or_else(|| State::new(self.mechanism.clone()));
+        let mut state = before.unwrap_or_else(|| State::new(self.mechanism.clone(), incarnation));
         state.read(log, &self.id, head)?;
         self.state = Some(state);
         Ok(())
@@ -106,11 +129,12 @@ impl OpenTask {
 }
 
 impl State {
-    fn new(mechanism: Arc<Mechanism>) -> Self {
+    fn new(mechanism: Arc<Mechanism>, incarnation: u64) -> Self {
         let batch = Batch::new(mechanism);
         let mut written = Written::default();
         written.update(&batch);
-        Self { head: Head::default(), batch: Some(batch), written, snapshot: 0, deltas: 0 }
+        let (head, batch) = (Head::default(), Some(batch));
+        Self { head, batch, written, incarnation, snapshot: 0, deltas: 0 }
     }
 
     /// Reads what was appended since, and at least up to `head`.
@@ -203,7 +227,9 @@ impl State {
                 Outcome::Counted => {
                     added.ids.entry(report.round()).or_default().push(report.id());
                 }
-                Outcome::Surplus | Outcome::Duplicate => added.always |= open.is_some(),
+                Outcome::Surplus | Outcome::Duplicate => {
+                    added.always |= open.is_some();
+                }
                 Outcome::Released(_) | Outcome::Refused(_) => {}
             }
             outcome

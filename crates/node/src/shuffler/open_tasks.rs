@@ -77,14 +77,19 @@ impl OpenTasks {
         for id in &ids {
             self.task(id)?.catch_up(&*turn)?;
         }
-        let now = milliseconds(turn.now());
+        let (now, shared) = (milliseconds(turn.now()), store.shared().is_some());
         let mut additions = self.close_rounds(&ids, now)?;
         let mut outcomes = Vec::with_capacity(uploads.len());
         for Upload { task: id, reports } in uploads {
             let added = additions.entry(*id).or_default();
             let task = self.tasks.get_mut(id).expect("invariant: it has caught up");
             let state = task.state.as_mut().expect("invariant: it has caught up");
-            outcomes.push(state.count(id, &task.mechanism, now, reports, added, &self.signing));
+            let (mechanism, signing) = (&task.mechanism, &self.signing);
+            let found = state.count(id, mechanism, now, reports, added, signing);
+            if shared {
+                added.confirm(&found);
+            }
+            outcomes.push(found);
         }
         self.commit(turn, additions).map(|()| outcomes)
     }
@@ -209,8 +214,12 @@ impl OpenTasks {
     /// is in the way: call it again later.
     ///
     /// # Privacy
-    /// The delta of a single report is what it reported: it must not stay.
+    /// The delta of a single report is what it reported: it must not stay. A store that others use
+    /// too is a database, which keeps it anyway, sealed, until the key of its round is destroyed.
     pub fn forget(&mut self) -> Result<bool, CommitError> {
+        if self.store.shared().is_some() {
+            return Ok(self.store.forget()?);
+        }
         let deltas = |task: &&OpenTask| task.state.as_ref().is_none_or(|state| state.deltas > 0);
         let ids: Vec<TaskId> = self.tasks.values().filter(deltas).map(|task| task.id).collect();
         // One task that cannot be read keeps none of the others from being forgotten.
@@ -242,13 +251,31 @@ impl OpenTasks {
         ids.iter().try_for_each(|id| Ok(self.task(id)?.catch_up(&*turn)?))
     }
 
-    /// Reads the logs of tasks that are not in memory. It takes as long as there are ids, so nobody
-    /// is kept from committing meanwhile.
+    /// Takes note of what other nodes have committed. The tasks that are not where they were.
+    pub fn refresh(&mut self) -> Result<Vec<TaskId>, CommitError> {
+        if self.store.shared().is_none() {
+            return Ok(Vec::new());
+        }
+        let store = self.store.clone();
+        let before: Vec<_> = self.tasks.keys().map(|id| (*id, self.progress(id))).collect();
+        for task in self.tasks.values_mut() {
+            match task.catch_up(&*store) {
+                // Its round may have been released between two reads. Under the lock it counts.
+                Ok(()) | Err(StoreError::RoundKeyLost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let moved = before.into_iter().filter(|(id, progress)| self.progress(id) != *progress);
+        Ok(moved.map(|(id, _)| id).collect())
+    }
+
+    /// Reads the logs of tasks that are not in memory, or that others may have appended to. It takes
+    /// as long as there are ids, so nobody is kept from committing meanwhile.
     fn read_ahead(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), StoreError> {
         let store = self.store.clone();
         for id in ids {
             let task = self.task(id)?;
-            if task.state.is_none() {
+            if task.state.is_none() || store.shared().is_some() {
                 // Somebody may drop entries between two reads. Only an error under the lock counts.
                 let _ = task.catch_up(&*store);
             }

@@ -1,9 +1,11 @@
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use incrowd_device::DeviceError;
+use incrowd_files::SecretError;
 use incrowd_protocol::TaskId;
 use incrowd_shuffler::ResumeError;
 use thiserror::Error;
+use tokio_postgres::error::SqlState;
 
 use super::ReleaseHash;
 use crate::{RoundKeyError, WentBack};
@@ -15,6 +17,72 @@ pub enum StoreError {
     /// The database cannot be read or written: full, read-only, locked, gone.
     #[error("the store is not available: {0}")]
     Unavailable(#[from] rusqlite::Error),
+    /// The database server does not answer as it should: gone, full, read-only, restarting.
+    #[error("the database is not available: {0}")]
+    Database(#[source] tokio_postgres::Error),
+    /// The database did not answer in time.
+    #[error("the database did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// Another node has the row for too long, or all sessions are in use.
+    #[error(
+        "the database is busy: another node holds the task's row, or all of postgres.connections are in use"
+    )]
+    Busy,
+    /// The last try to connect failed a moment ago.
+    #[error("the database could not be reached a moment ago")]
+    Unreachable,
+    /// Two transactions were in each other's way. The same again may work.
+    #[error("the database gave up a transaction because of another one: {0}")]
+    Conflict(#[source] tokio_postgres::Error),
+    /// The commit was not replicated as the server is set to do.
+    #[error("the database committed without waiting for its standby")]
+    NotReplicated,
+    /// A server that acknowledges what a crash loses.
+    #[error(
+        "{setting} is off on the database server, must be on: what is acknowledged would not survive a crash"
+    )]
+    NotDurable {
+        /// Which of the server's settings.
+        setting: &'static str,
+    },
+    /// A server that takes no commits.
+    #[error(
+        "the database server is a standby: name the primary too (postgres://USER@HOST1,HOST2/DATABASE)"
+    )]
+    Standby,
+    /// A server that was not tested.
+    #[error("the database server is PostgreSQL {found}, must be {oldest} or newer")]
+    ServerVersion {
+        /// Version found.
+        found: i32,
+        /// Oldest version that works.
+        oldest: i32,
+    },
+    /// TLS to the database.
+    #[error("TLS to the database: {0}")]
+    Tls(String),
+    /// The password.
+    #[error(transparent)]
+    Password(#[from] SecretError),
+    /// No thread for the database's connections.
+    #[error("no thread can be started for the database: {0}")]
+    Thread(#[source] io::Error),
+    /// A model of this version is published already.
+    #[error("version {0} is published already")]
+    Published(u64),
+    /// A task that was moved to another store.
+    #[error("task {0} was moved to another store (`incrowd task move`)")]
+    Moved(TaskId),
+    /// Nodes that do not share what they must.
+    #[error(
+        "{what} of this node differs from that of the nodes which use the database already: {rule}"
+    )]
+    OtherNodes {
+        /// What is different.
+        what: &'static str,
+        /// What to do.
+        rule: &'static str,
+    },
     /// A file beside the database cannot be read or written.
     #[error("{path}: {error}")]
     File {
@@ -102,6 +170,18 @@ pub enum StoreError {
         /// Round that comes next.
         next: u32,
     },
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.code() {
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Busy,
+            Some(&(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED)) => {
+                Self::Conflict(error)
+            }
+            _ => Self::Database(error),
+        }
+    }
 }
 
 impl From<ResumeError> for StoreError {

@@ -68,6 +68,17 @@ impl ShufflerStore for MemoryShufflerStore {
     fn check_writable(&self) -> Result<(), StoreError> {
         Ok(())
     }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
+        let mut tasks: Vec<_> =
+            lock(&self.tasks).iter().map(|(id, task)| (*id, task.head)).collect();
+        tasks.sort_by_key(|(id, _)| *id);
+        Ok(tasks)
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        Ok(lock(&self.tasks).remove(task).is_some())
+    }
 }
 
 impl Log for MemoryShufflerStore {
@@ -209,6 +220,17 @@ impl BanditStore for MemoryBanditStore {
 
     fn check_writable(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
+        let mut tasks: Vec<_> =
+            lock(&self.0).iter().map(|(id, task)| (*id, task.releases.len() as u32)).collect();
+        tasks.sort_by_key(|(id, _)| *id);
+        Ok(tasks)
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        Ok(lock(&self.0).remove(task).is_some())
     }
 }
 

@@ -8,10 +8,13 @@
 
 mod error;
 mod memory;
+mod postgres;
 mod release;
+mod rows;
 mod sqlite;
 mod sqlite_bandit;
 mod sqlite_shuffler;
+mod stores;
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -22,10 +25,13 @@ use incrowd_shuffler::Entry;
 pub use error::{CommitError, StoreError};
 pub use incrowd_protocol::ReleaseHash;
 pub use memory::{MemoryBanditStore, MemoryShufflerStore};
+pub(crate) use postgres::PostgresSettings;
+pub use postgres::{PostgresBanditStore, PostgresShufflerStore};
 pub use release::SignedRelease;
 pub use sqlite::{backup, verify};
 pub use sqlite_bandit::SqliteBanditStore;
 pub use sqlite_shuffler::SqliteShufflerStore;
+pub use stores::Stores;
 
 /// Tells the time in place of the system's clock, in tests.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -68,6 +74,8 @@ pub enum TaskState {
     Open,
     /// The operator ended it.
     Closed,
+    /// It is in another store now.
+    Moved,
 }
 
 /// What a commit does to one task: appends, then drops.
@@ -110,6 +118,19 @@ pub trait Log {
     /// The store's clock, the same one for every process that uses the store. It may jump, back
     /// and forth.
     fn now(&self) -> SystemTime;
+
+    /// Changes when another server answers than before: what was read from the earlier one may not
+    /// be what this one has.
+    fn incarnation(&self) -> u64 {
+        0
+    }
+}
+
+/// What a store does that several processes use at the same time.
+pub trait Shared {
+    /// The value that all nodes have of something: what the first one gave, or this one from now on
+    /// with `replace`.
+    fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError>;
 }
 
 /// The shuffler's memory.
@@ -135,6 +156,17 @@ pub trait ShufflerStore: Log + Send + Sync {
 
     /// Whether a commit would work now.
     fn check_writable(&self) -> Result<(), StoreError>;
+
+    /// The tasks in the store and where each stands.
+    fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError>;
+
+    /// Removes all of a task: sums, ids and releases. Whether there was something.
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError>;
+
+    /// What the store does for other processes; none if this one has it alone.
+    fn shared(&self) -> Option<&dyn Shared> {
+        None
+    }
 }
 
 /// The right to commit to some tasks. Dropped, nothing happened.
@@ -229,4 +261,15 @@ pub trait BanditStore: Send + Sync {
 
     /// Whether a step could be stored now.
     fn check_writable(&self) -> Result<(), StoreError>;
+
+    /// The tasks in the store and the last round that each has absorbed, 0 before the first.
+    fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError>;
+
+    /// Removes all of a task: releases, statistics and models. Whether there was something.
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError>;
+
+    /// What the store does for other processes; none if this one has it alone.
+    fn shared(&self) -> Option<&dyn Shared> {
+        None
+    }
 }

@@ -1,4 +1,4 @@
-//! What both SQLite stores share: opening, migrations, checksums, backups.
+//! What both SQLite stores share: opening, migrations, backups.
 
 use std::{
     fs::{File, OpenOptions, Permissions, TryLockError},
@@ -10,7 +10,6 @@ use std::{
 
 use incrowd_protocol::TaskId;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, backup::Backup};
-use sha2::{Digest, Sha256};
 
 use super::StoreError;
 
@@ -221,46 +220,4 @@ pub fn verify(path: &Path) -> Result<(), StoreError> {
         connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let schema = SCHEMAS.into_iter().find(|schema| schema.application == application);
     check(&connection, path, schema.ok_or_else(|| StoreError::Foreign(path.to_owned()))?)
-}
-
-const CHECKSUM: usize = 8;
-
-/// The bytes with a checksum: a flipped bit in the file is noticed.
-pub(super) fn with_checksum(bytes: Vec<u8>) -> Vec<u8> {
-    with_checksum_at(&[], bytes)
-}
-
-/// The same, where the checksum is also over the place where the bytes are stored.
-pub(super) fn with_checksum_at(place: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
-    let checksum = checksum(place, &bytes);
-    bytes.extend_from_slice(&checksum);
-    bytes
-}
-
-/// What [`with_checksum`] was given.
-pub(super) fn checked(stored: Vec<u8>, what: &str) -> Result<Vec<u8>, StoreError> {
-    checked_at(&[], stored, what)
-}
-
-/// What [`with_checksum_at`] was given, if it is at its place.
-pub(super) fn checked_at(
-    place: &[u8],
-    mut stored: Vec<u8>,
-    what: &str,
-) -> Result<Vec<u8>, StoreError> {
-    let damaged = || StoreError::Damaged(format!("the checksum of {what} is wrong"));
-    let length = stored.len().checked_sub(CHECKSUM).ok_or_else(damaged)?;
-    let (bytes, found) = stored.split_at(length);
-    if checksum(place, bytes) != *found {
-        return Err(damaged());
-    }
-    stored.truncate(length);
-    Ok(stored)
-}
-
-fn checksum(place: &[u8], bytes: &[u8]) -> [u8; CHECKSUM] {
-    let digest = Sha256::new().chain_update(place).chain_update(bytes).finalize();
-    let mut checksum = [0; CHECKSUM];
-    checksum.copy_from_slice(&digest[..CHECKSUM]);
-    checksum
 }

@@ -9,7 +9,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel, check_last_round,
-    sqlite::{Database, Schema, checked, purge, task_ids, truncate_wal, with_checksum},
+    rows::{checked, with_checksum},
+    sqlite::{Database, Schema, purge, task_ids, truncate_wal},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
@@ -34,21 +35,6 @@ impl SqliteBanditStore {
     /// Opens the file to look at it, also while a service uses it.
     pub fn inspect(path: &Path) -> Result<Self, StoreError> {
         Ok(Self(Mutex::new(Database::inspect(path, &SCHEMA)?)))
-    }
-
-    /// The tasks in the file and the last round that each has absorbed, 0 before the first.
-    pub fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
-        let database = self.database();
-        let tasks = task_ids(&database.writer)?;
-        tasks.into_iter().map(|task| Ok((task, last(&database.writer, &task)?.1))).collect()
-    }
-
-    /// Removes all of a task: releases, statistics and models. Whether there was something.
-    pub fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
-        let mut database = self.database();
-        let removed = purge(&mut database, task, &["release", "model"])?;
-        truncate_wal(&database.writer)?;
-        Ok(removed)
     }
 
     fn database(&self) -> MutexGuard<'_, Database> {
@@ -131,6 +117,19 @@ impl BanditStore for SqliteBanditStore {
 
     fn check_writable(&self) -> Result<(), StoreError> {
         self.database().check_writable(&SCHEMA)
+    }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
+        let database = self.database();
+        let tasks = task_ids(&database.writer)?;
+        tasks.into_iter().map(|task| Ok((task, last(&database.writer, &task)?.1))).collect()
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        let mut database = self.database();
+        let removed = purge(&mut database, task, &["release", "model"])?;
+        truncate_wal(&database.writer)?;
+        Ok(removed)
     }
 }
 

@@ -13,10 +13,8 @@ use rusqlite::{
 use super::{
     Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore, SignedRelease,
     StoreError, TaskState, Turn,
-    sqlite::{
-        Database, Schema, checked, checked_at, purge, task_ids, truncate_wal, with_checksum,
-        with_checksum_at,
-    },
+    rows::{checked_at, code, kind, place, signed, state, state_code, stored, with_checksum_at},
+    sqlite::{Database, Schema, purge, task_ids, truncate_wal},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
@@ -76,23 +74,6 @@ impl SqliteShufflerStore {
         Ok(Self { writer: Mutex::new(writer), reader: Mutex::new(reader), clock: None })
     }
 
-    /// The tasks in the file and where each stands.
-    pub fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
-        let reader = self.reader();
-        let tasks = task_ids(&reader)?;
-        tasks.into_iter().map(|task| Ok((task, head(&reader, &task)?.1))).collect()
-    }
-
-    /// Removes all of a task: sums, ids and releases. Whether there was something.
-    pub fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
-        let mut writer = self.writer();
-        (writer.dirty, writer.remnants) = (true, true);
-        let removed = purge(&mut writer.database, task, &["sums", "ids", "release"])?;
-        drop(writer);
-        self.forget()?;
-        Ok(removed)
-    }
-
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,6 +125,21 @@ impl ShufflerStore for SqliteShufflerStore {
         writer.database.check_writable(&SCHEMA)?;
         writer.dirty = true;
         Ok(())
+    }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
+        let reader = self.reader();
+        let tasks = task_ids(&reader)?;
+        tasks.into_iter().map(|task| Ok((task, head(&reader, &task)?.1))).collect()
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        let mut writer = self.writer();
+        (writer.dirty, writer.remnants) = (true, true);
+        let removed = purge(&mut writer.database, task, &["sums", "ids", "release"])?;
+        drop(writer);
+        self.forget()?;
+        Ok(removed)
     }
 }
 
@@ -247,12 +243,12 @@ fn write(transaction: &Transaction<'_>, task: &TaskId, change: Change) -> Result
     // The sums tell the last commit as well: most commits need not touch the task's row.
     if !sums || (Head { seq: head.seq, ..current }) != head {
         let last = head.last.map(|last| last.bytes().to_vec());
-        let closed = head.state == TaskState::Closed;
+        let state = state_code(head.state);
         transaction
             .prepare_cached(
                 "UPDATE task SET seq = ?2, round = ?3, last = ?4, closed = ?5 WHERE number = ?1",
             )?
-            .execute(params![row.number, head.seq.0 as i64, head.round, last, closed])?;
+            .execute(params![row.number, head.seq.0 as i64, head.round, last, state])?;
     }
     for entry in entries {
         append(transaction, &row, head.seq, entry)?;
@@ -297,12 +293,12 @@ fn write_release(
     transaction: &Transaction<'_>,
     task: i64,
     round: u32,
-    SignedRelease { body, signature }: SignedRelease,
+    release: SignedRelease,
 ) -> Result<(), StoreError> {
     let sql =
         "INSERT OR IGNORE INTO release (task, round, bytes, signature) VALUES (?1, ?2, ?3, ?4)";
-    let signature = with_checksum(signature.to_string().into_bytes());
-    let row = params![task, round, with_checksum(body), signature];
+    let (body, signature) = stored(release);
+    let row = params![task, round, body, signature];
     if transaction.execute(sql, row)? == 0 {
         return Err(StoreError::Released(round));
     }
@@ -314,17 +310,18 @@ fn head(connection: &Connection, task: &TaskId) -> Result<(TaskRow, Head), Store
     let mut statement = connection.prepare_cached(sql)?;
     let row = |row: &Row<'_>| {
         let last: Option<[u8; 32]> = row.get(3)?;
-        let closed: bool = row.get(4)?;
         let head = Head {
             seq: Seq(row.get::<_, i64>(1)? as u64),
             round: row.get(2)?,
             last: last.map(ReleaseHash::from_bytes),
-            state: if closed { TaskState::Closed } else { TaskState::Open },
+            state: TaskState::Open,
         };
-        Ok((TaskRow { number: row.get(0)?, id: task.bytes().to_vec() }, head))
+        Ok((TaskRow { number: row.get(0)?, id: task.bytes().to_vec() }, head, row.get(4)?))
     };
-    let found = statement.query_row([task.bytes()], row).optional()?;
-    found.ok_or(StoreError::UnknownTask(*task))
+    let found: Option<(TaskRow, Head, i64)> =
+        statement.query_row([task.bytes()], row).optional()?;
+    let (row, head, code) = found.ok_or(StoreError::UnknownTask(*task))?;
+    Ok((row, Head { state: state(code)?, ..head }))
 }
 
 fn tail(
@@ -370,37 +367,6 @@ fn tail(
     Ok(found)
 }
 
-/// What the checksum of an entry is over besides its bytes.
-fn place(task: &[u8], seq: Seq, kind: Kind, round: u32) -> Vec<u8> {
-    let (seq, kind, round) = (seq.0.to_be_bytes(), [code(kind) as u8], round.to_be_bytes());
-    [task, seq.as_slice(), kind.as_slice(), round.as_slice()].concat()
-}
-
-fn code(kind: Kind) -> i64 {
-    match kind {
-        Kind::Ids => 0,
-        Kind::Delta => 1,
-        Kind::Snapshot => 2,
-    }
-}
-
-fn kind(code: i64) -> Result<Kind, StoreError> {
-    match code {
-        0 => Ok(Kind::Ids),
-        1 => Ok(Kind::Delta),
-        2 => Ok(Kind::Snapshot),
-        other => Err(StoreError::Damaged(format!("an entry of the unknown kind {other}"))),
-    }
-}
-
 fn pair<A: FromSql, B: FromSql>(row: &Row<'_>) -> rusqlite::Result<(A, B)> {
     Ok((row.get(0)?, row.get(1)?))
-}
-
-fn signed(body: Vec<u8>, signature: Vec<u8>) -> Result<SignedRelease, StoreError> {
-    let body = checked(body, "a release")?;
-    let signature = checked(signature, "a signature")?;
-    let signature = str::from_utf8(&signature).ok().and_then(|text| text.parse().ok());
-    let damaged = || StoreError::Damaged("an unreadable signature of a release".into());
-    Ok(SignedRelease { body, signature: signature.ok_or_else(damaged)? })
 }

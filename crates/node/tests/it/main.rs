@@ -9,6 +9,7 @@ mod codebook;
 mod common;
 mod config;
 mod conformance;
+mod database;
 mod faults;
 mod gateway;
 mod history;

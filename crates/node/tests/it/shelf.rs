@@ -15,7 +15,7 @@ use incrowd_node::{
     Heads, OpenTasks, Progress, StoreError, Upload,
     round_keys::{self, GuardedStore, RoundKeys},
     store::{
-        Change, Clock, CommitError, Head, Log, MemoryShufflerStore, Seq, ShufflerStore,
+        Change, Clock, CommitError, Head, Log, MemoryShufflerStore, Seq, Shared, ShufflerStore,
         SignedRelease, SqliteShufflerStore, Turn,
     },
 };
@@ -23,7 +23,7 @@ use incrowd_protocol::{Report, Task, TaskId};
 use incrowd_shuffler::{Entry, Outcome};
 use tempfile::TempDir;
 
-use crate::common::memory_folder;
+use crate::{common::memory_folder, database::Database};
 
 /// How the next commit goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +94,10 @@ impl Log for FaultyStore {
     fn now(&self) -> SystemTime {
         self.store.now()
     }
+
+    fn incarnation(&self) -> u64 {
+        self.store.incarnation()
+    }
 }
 
 impl ShufflerStore for FaultyStore {
@@ -117,6 +121,18 @@ impl ShufflerStore for FaultyStore {
     fn check_writable(&self) -> Result<(), StoreError> {
         self.store.check_writable()
     }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
+        self.store.tasks()
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        self.store.purge(task)
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        self.store.shared()
+    }
 }
 
 struct FaultyTurn<'a> {
@@ -136,6 +152,10 @@ impl Log for FaultyTurn<'_> {
 
     fn now(&self) -> SystemTime {
         self.turn.now()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.turn.incarnation()
     }
 }
 
@@ -179,6 +199,21 @@ impl FakeClock {
     }
 }
 
+/// Opens a file again that was closed a moment ago. Where these tests start another process, that
+/// has the file's lock too until it runs its own program.
+pub fn again<T>(open: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 0..100 {
+        match open() {
+            Err(StoreError::InUse(_)) => std::thread::sleep(Duration::from_millis(20)),
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// Opens the store as a new process would.
+type Reopen = Arc<dyn Fn() -> Arc<dyn ShufflerStore>>;
+
 /// A store and the open tasks of a process that uses it.
 pub struct Shelf {
     pub folder: Option<TempDir>,
@@ -186,34 +221,64 @@ pub struct Shelf {
     pub tasks: OpenTasks,
     /// Round keys, and the folder they and the heads are in.
     pub keys: Option<(Arc<dyn RoundKeys>, TempDir)>,
-    clock: Option<Clock>,
+    /// Another process that uses the same store and round keys.
+    other: Option<Box<Shelf>>,
+    opened: bool,
+    reopen: Reopen,
     secret: [u8; 32],
+    /// Kept until both processes are gone.
+    database: Option<Arc<Database>>,
 }
 
 impl Shelf {
     pub fn memory() -> Self {
-        Self::with(None, Arc::<MemoryShufflerStore>::default(), None)
+        Self::with_memory(MemoryShufflerStore::default())
     }
 
     /// A store in memory with this clock.
     pub fn memory_at(clock: &FakeClock) -> Self {
-        let clock = clock.clock();
-        let store = MemoryShufflerStore::with_clock(clock.clone());
-        Self::with(None, Arc::new(store), Some(clock))
+        Self::with_memory(MemoryShufflerStore::with_clock(clock.clock()))
+    }
+
+    /// A store in memory stays when the process is gone, as one on another machine would.
+    fn with_memory(store: MemoryShufflerStore) -> Self {
+        let store: Arc<dyn ShufflerStore> = Arc::new(store);
+        Self::with(None, Arc::new(move || store.clone()))
     }
 
     /// A store in a file with this clock.
     pub fn sqlite_at(clock: &FakeClock) -> Self {
-        let (folder, clock) = (TempDir::new().unwrap(), clock.clock());
-        let store = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
-        let store = store.with_clock(clock.clone());
-        Self::with(Some(folder), Arc::new(store), Some(clock))
+        let clock = clock.clock();
+        Self::with_sqlite(move |store| store.with_clock(clock.clone()))
     }
 
     pub fn sqlite() -> Self {
+        Self::with_sqlite(|store| store)
+    }
+
+    fn with_sqlite(then: impl Fn(SqliteShufflerStore) -> SqliteShufflerStore + 'static) -> Self {
         let folder = TempDir::new().unwrap();
-        let store = SqliteShufflerStore::open(&folder.path().join("shuffler.db")).unwrap();
-        Self::with(Some(folder), Arc::new(store), None)
+        let path = folder.path().join("shuffler.db");
+        let reopen = move || -> Arc<dyn ShufflerStore> {
+            Arc::new(then(again(|| SqliteShufflerStore::open(&path)).unwrap()))
+        };
+        Self::with(Some(folder), Arc::new(reopen))
+    }
+
+    /// A database that another process uses too: the entries are under the keys of rounds.
+    pub fn postgres() -> Self {
+        let database = Arc::new(Database::take());
+        let (folder, setting) = memory_folder();
+        let keys = round_keys::open(Some(&setting), folder.path()).unwrap();
+        let reopen: Reopen = {
+            let database = database.clone();
+            Arc::new(move || database.shuffler())
+        };
+        let mut shelf = Self::with(None, reopen.clone());
+        let mut other = Self { secret: shelf.secret, ..Self::with(None, reopen) };
+        other.keys = Some((keys.clone(), TempDir::new().unwrap()));
+        shelf.keys = Some((keys, folder));
+        Self { other: Some(Box::new(other)), database: Some(database), ..shelf }
     }
 
     /// SQLite with entries under the keys of rounds.
@@ -228,11 +293,31 @@ impl Shelf {
         Self { keys: Self::guarded().keys, ..Self::sqlite_at(clock) }
     }
 
-    fn with(folder: Option<TempDir>, store: Arc<dyn ShufflerStore>, clock: Option<Clock>) -> Self {
+    fn with(folder: Option<TempDir>, reopen: Reopen) -> Self {
         let secret = *SigningKey::generate().unwrap().to_bytes();
-        let store = FaultyStore::new(store);
+        let store = FaultyStore::new(reopen());
         let tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&secret));
-        Self { folder, store, tasks, keys: None, clock, secret }
+        Self {
+            folder,
+            store,
+            tasks,
+            keys: None,
+            other: None,
+            opened: false,
+            reopen,
+            secret,
+            database: None,
+        }
+    }
+
+    /// From now on the other process is asked, if there is one.
+    pub fn switch(&mut self) {
+        if let Some(mut other) = self.other.take() {
+            std::mem::swap(self, &mut *other);
+            // Whoever is asked has the database to the end.
+            self.database = other.database.take();
+            self.other = Some(other);
+        }
     }
 
     /// The guarded store of a new process.
@@ -246,32 +331,32 @@ impl Shelf {
         self.folder.as_ref().unwrap().path().join("shuffler.db")
     }
 
-    /// The process is gone: what it had in memory is lost. A store in memory stays, as one on
-    /// another machine would.
+    /// The process is gone: what it had in memory is lost.
     pub fn crash(&mut self) {
-        let store: Arc<dyn ShufflerStore> = match &self.folder {
-            None => self.store.store.clone(),
-            Some(_) => {
-                let nothing = FaultyStore::new(Arc::<MemoryShufflerStore>::default());
-                self.tasks = OpenTasks::new(nothing.clone(), SigningKey::from_bytes(&self.secret));
-                self.store = nothing;
-                let store = SqliteShufflerStore::open(&self.path()).unwrap();
-                Arc::new(match &self.clock {
-                    None => store,
-                    Some(clock) => store.with_clock(clock.clone()),
-                })
-            }
-        };
-        self.store = FaultyStore::new(store);
-        self.tasks = OpenTasks::new(self.store.clone(), SigningKey::from_bytes(&self.secret));
+        // The old one lets go of the store before a new one opens it.
+        self.use_store(FaultyStore::new(Arc::<MemoryShufflerStore>::default()));
+        self.use_store(FaultyStore::new((self.reopen)()));
+        self.opened = false;
+    }
+
+    fn use_store(&mut self, store: Arc<FaultyStore>) {
+        self.tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&self.secret));
+        self.store = store;
     }
 
     pub fn open(&mut self, task: &Task) -> Progress {
+        if let Some(other) = self.other.as_mut().filter(|other| !other.opened) {
+            other.open(task);
+        }
         if let Some(guard) = self.guard() {
             let mechanism = Arc::new(task.mechanism().clone());
             assert_eq!(guard.prepare(&task.id(), &mechanism, false).unwrap(), None);
-            self.tasks = OpenTasks::new(guard, SigningKey::from_bytes(&self.secret));
+            // One process can have several tasks.
+            if !self.opened {
+                self.tasks = OpenTasks::new(guard, SigningKey::from_bytes(&self.secret));
+            }
         }
+        self.opened = true;
         self.tasks.open(task.id(), Arc::new(task.mechanism().clone())).unwrap();
         self.tasks.progress(&task.id()).unwrap()
     }

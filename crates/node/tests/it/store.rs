@@ -16,7 +16,8 @@ use std::{
 
 use crate::{
     common::{contains, hot, id, mechanism, one_hot, orphan, plain, sums},
-    shelf::Shelf,
+    database::Database,
+    shelf::{Shelf, again},
 };
 use incrowd_bandit::Bandit;
 use incrowd_envelope::SigningKey;
@@ -38,16 +39,29 @@ use tempfile::TempDir;
 /// A bandit's store that can be dropped and opened again.
 struct BanditShelf {
     folder: Option<TempDir>,
-    store: Option<Box<dyn BanditStore>>,
+    store: Option<Arc<dyn BanditStore>>,
+    database: Option<Database>,
 }
 
 impl BanditShelf {
     fn memory() -> Self {
-        Self { folder: None, store: Some(Box::<MemoryBanditStore>::default()) }
+        let store = Some(Arc::<MemoryBanditStore>::default() as Arc<dyn BanditStore>);
+        Self { folder: None, store, database: None }
+    }
+
+    fn postgres() -> Self {
+        let mut shelf = Self { folder: None, store: None, database: Some(Database::take()) };
+        shelf.restart();
+        shelf
+    }
+
+    /// Every store.
+    fn all() -> [Self; 3] {
+        [Self::memory(), Self::sqlite(), Self::postgres()]
     }
 
     fn sqlite() -> Self {
-        let mut shelf = Self { folder: Some(TempDir::new().unwrap()), store: None };
+        let mut shelf = Self { folder: Some(TempDir::new().unwrap()), store: None, database: None };
         shelf.restart();
         shelf
     }
@@ -59,7 +73,10 @@ impl BanditShelf {
     fn restart(&mut self) {
         if self.folder.is_some() {
             self.store = None;
-            self.store = Some(Box::new(SqliteBanditStore::open(&self.path()).unwrap()));
+            self.store = Some(Arc::new(again(|| SqliteBanditStore::open(&self.path())).unwrap()));
+        }
+        if let Some(database) = &self.database {
+            self.store = Some(database.bandit());
         }
     }
 
@@ -169,14 +186,15 @@ proptest! {
 
     #[test]
     fn r24_every_bandit_store_takes_each_release_once_and_in_order(acts in bandit_acts()) {
-        bandit_conforms(BanditShelf::memory(), acts.clone())?;
-        bandit_conforms(BanditShelf::sqlite(), acts)?;
+        for shelf in BanditShelf::all() {
+            bandit_conforms(shelf, acts.clone())?;
+        }
     }
 }
 
 #[test]
 fn r24_a_release_that_follows_another_one_than_the_last_is_refused_and_changes_nothing() {
-    for mut shelf in [BanditShelf::memory(), BanditShelf::sqlite()] {
+    for mut shelf in BanditShelf::all() {
         let history = history(3);
         shelf.store().open(&history.task).unwrap();
         let (first, second) = (history.release_before(2), history.release_before(3));
@@ -211,7 +229,7 @@ fn accept(tasks: &mut OpenTasks, task: &Task, reports: &[Report]) -> Vec<Outcome
 /// What opening a file says, and whether the file was left as it was.
 fn refused(path: &Path) -> (StoreError, bool) {
     let before = fs::read(path).unwrap();
-    let error = SqliteShufflerStore::open(path).err().expect("it was opened");
+    let error = again(|| SqliteShufflerStore::open(path)).err().expect("it was opened");
     (error, fs::read(path).unwrap() == before)
 }
 
@@ -255,7 +273,7 @@ fn files_of_others_are_refused_and_left_alone() {
     assert!(matches!(verify(&foreign), Err(StoreError::Foreign(_))));
     let shuffler = folder.path().join("shuffler.db");
     drop(SqliteShufflerStore::open(&shuffler).unwrap());
-    let error = SqliteBanditStore::open(&shuffler).err().unwrap();
+    let error = again(|| SqliteBanditStore::open(&shuffler)).err().unwrap();
     assert!(matches!(error, StoreError::Foreign(_)), "{error}");
     let noise = folder.path().join("noise.db");
     let bytes: Vec<u8> =
@@ -297,7 +315,7 @@ fn r25_a_flipped_bit_in_what_is_stored_is_noticed() {
         assert_eq!([Kind::Snapshot, Kind::Delta, Kind::Ids].map(kinds), [1, 1, 5]);
         drop((store, tasks));
         change(&path);
-        let store = Arc::new(SqliteShufflerStore::open(&path).unwrap());
+        let store = Arc::new(again(|| SqliteShufflerStore::open(&path)).unwrap());
         let mut tasks = OpenTasks::new(store.clone(), SigningKey::from_bytes(&key.to_bytes()));
         let opened = tasks.open(task.id(), Arc::new(task.mechanism().clone()));
         let opened = opened.map_err(|error| match error {
@@ -363,7 +381,7 @@ fn r3_a_second_process_cannot_open_the_file() {
     let path = shelf.path();
     let Shelf { folder: _folder, store, tasks, .. } = shelf;
     drop((store, tasks));
-    assert!(SqliteShufflerStore::open(&path).is_ok());
+    assert!(again(|| SqliteShufflerStore::open(&path)).is_ok());
     let shelf = BanditShelf::sqlite();
     assert!(matches!(SqliteBanditStore::open(&shelf.path()), Err(StoreError::InUse(_))));
 }
@@ -571,7 +589,7 @@ fn r25_a_backup_made_while_reports_come_is_a_consistent_task() {
     let mut in_the_middle = 0;
     for path in &backups {
         verify(path).unwrap();
-        let (store, mut tasks) = opened(SqliteShufflerStore::open(path).unwrap(), &task);
+        let (store, mut tasks) = opened(again(|| SqliteShufflerStore::open(path)).unwrap(), &task);
         let progress = tasks.progress(&task.id()).unwrap();
         let Some(round) = progress.round else { continue };
         let counted = (round - 1) * 4 + progress.count;

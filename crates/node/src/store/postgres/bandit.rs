@@ -1,0 +1,249 @@
+use incrowd_bandit::Statistics;
+use incrowd_protocol::{Task, TaskId};
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
+
+use super::{
+    database::{Database, Durable, Lease, agree, barrier},
+    schema::Schema,
+    settings::PostgresSettings,
+};
+use crate::store::{
+    Absorbed, BanditStore, ReleaseHash, Shared, Step, StoreError, StoredModel, check_last_round,
+    rows::{checked, with_checksum},
+};
+
+pub(super) const SCHEMA: Schema = Schema {
+    name: "incrowd_bandit",
+    migrations: &[
+        "CREATE TABLE incrowd_bandit.task (number int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, id bytea NOT NULL UNIQUE, round bigint NOT NULL DEFAULT 0, last bytea, statistics bytea);
+         CREATE TABLE incrowd_bandit.release (task int NOT NULL REFERENCES incrowd_bandit.task, round bigint NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (task, round));
+         CREATE TABLE incrowd_bandit.model (task int NOT NULL REFERENCES incrowd_bandit.task, version bigint NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (task, version));",
+    ],
+};
+
+const TASK: &str = "SELECT round, last, statistics FROM incrowd_bandit.task WHERE id = $1";
+/// Moves a task on, if it is where the step says.
+const STEP: &str = "UPDATE incrowd_bandit.task SET round = $2, last = $3, statistics = $4
+    WHERE id = $1 AND round = $5 AND last IS NOT DISTINCT FROM $6 RETURNING number";
+const RELEASE: &str = "INSERT INTO incrowd_bandit.release (task, round, bytes) VALUES ($1, $2, $3)";
+const MODEL: &str = "INSERT INTO incrowd_bandit.model (task, version, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+
+/// The bandit's memory in a PostgreSQL database, which any number of processes use.
+pub struct PostgresBanditStore {
+    database: Database,
+    /// Models of which a client can be told.
+    durable: Durable,
+}
+
+impl PostgresBanditStore {
+    /// Connects, and makes the tables or brings them to the newest version.
+    pub(crate) fn open(settings: &PostgresSettings) -> Result<Self, StoreError> {
+        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        SCHEMA.migrate(&mut store.database.session()?)?;
+        Ok(store)
+    }
+
+    /// Connects to look at it; none if there are no tables.
+    pub(crate) fn inspect(settings: &PostgresSettings) -> Result<Option<Self>, StoreError> {
+        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        let version = SCHEMA.version(&mut store.database.session()?)?;
+        Ok(version.map(|_| store))
+    }
+
+    /// Moves a task on, with a release and a model if there are some, if it is where this says.
+    fn step(
+        &self,
+        task: &TaskId,
+        from: (u32, Option<ReleaseHash>),
+        to: (u32, Option<ReleaseHash>),
+        statistics: &Statistics,
+        release: Option<&[u8]>,
+        model: Option<&StoredModel>,
+    ) -> Result<(), StoreError> {
+        let statistics = serde_json::to_vec(statistics)
+            .expect("invariant: statistics are numbers, which can always be written");
+        let statistics = with_checksum(statistics);
+        let name = |release: Option<ReleaseHash>| release.map(|hash| hash.bytes().to_vec());
+        let (id, before, after): (&[u8], i64, i64) = (task.bytes(), from.0.into(), to.0.into());
+        let (last, new) = (name(from.1), name(to.1));
+        let moved: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&id, Type::BYTEA),
+            (&after, Type::INT8),
+            (&new, Type::BYTEA),
+            (&statistics, Type::BYTEA),
+            (&before, Type::INT8),
+            (&last, Type::BYTEA),
+        ];
+        let mut session = self.database.session()?;
+        session.transaction(|session| {
+            let row = session.wait(async |client| client.query_typed_opt(STEP, &moved).await)?;
+            let Some(row) = row else {
+                // Another node was first, or this is another history.
+                let found = Found::read(session, task)?;
+                check_last_round(from.0, found.round)?;
+                return Err(StoreError::Predecessor { stated: from.1, stored: found.last });
+            };
+            let number: i32 = row.get(0);
+            if let Some(release) = release {
+                let bytes = with_checksum(release.to_vec());
+                let values: [(&(dyn ToSql + Sync), Type); 3] =
+                    [(&number, Type::INT4), (&after, Type::INT8), (&bytes, Type::BYTEA)];
+                session.wait(async |client| client.execute_typed(RELEASE, &values).await)?;
+            }
+            if let Some(model) = model {
+                let (version, bytes) = (model.version as i64, with_checksum(model.bytes.clone()));
+                let values: [(&(dyn ToSql + Sync), Type); 3] =
+                    [(&number, Type::INT4), (&version, Type::INT8), (&bytes, Type::BYTEA)];
+                let new =
+                    session.wait(async |client| client.execute_typed(MODEL, &values).await)?;
+                if new == 0 {
+                    return Err(StoreError::Published(model.version));
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(model) = model {
+            self.durable.add(&session, *task, model.version);
+        }
+        Ok(())
+    }
+
+    fn models_of(
+        &self,
+        sql: &str,
+        task: &TaskId,
+    ) -> Result<(Lease<'_>, Vec<StoredModel>), StoreError> {
+        let id: &[u8] = task.bytes();
+        let mut session = self.database.session()?;
+        let rows =
+            session.wait(async |client| client.query_typed(sql, &[(&id, Type::BYTEA)]).await)?;
+        let model = |row: &Row| {
+            let (version, bytes) = (row.get::<_, i64>(0) as u64, row.get(1));
+            Ok(StoredModel { version, bytes: checked(bytes, "a model")? })
+        };
+        let models = rows.iter().map(model).collect::<Result<_, StoreError>>()?;
+        Ok((session, models))
+    }
+}
+
+impl BanditStore for PostgresBanditStore {
+    fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError> {
+        let sql = "INSERT INTO incrowd_bandit.task (id) VALUES ($1) ON CONFLICT DO NOTHING";
+        let task = task.id();
+        let id: &[u8] = task.bytes();
+        let mut session = self.database.session()?;
+        session.wait(async |client| client.execute_typed(sql, &[(&id, Type::BYTEA)]).await)?;
+        let Found { last, statistics, .. } = Found::read(&mut session, &task)?;
+        let Some(stored) = statistics else { return Ok(None) };
+        let bytes = checked(stored, "the statistics")?;
+        let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
+        let statistics = serde_json::from_slice(&bytes).map_err(damaged)?;
+        Ok(Some(Absorbed { statistics, last }))
+    }
+
+    fn publish(
+        &self,
+        task: &TaskId,
+        round: u32,
+        statistics: &Statistics,
+        model: &StoredModel,
+    ) -> Result<(), StoreError> {
+        let found = Found::read(&mut self.database.session()?, task)?;
+        check_last_round(round, found.round)?;
+        let at = (round, found.last);
+        self.step(task, at, at, statistics, None, Some(model))
+    }
+
+    fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
+        let found = Found::read(&mut self.database.session()?, task)?;
+        step.check(found.round, found.last)?;
+        let (from, to) = ((step.round - 1, step.previous), ReleaseHash::of(step.release));
+        let to = (step.round, Some(to));
+        self.step(task, from, to, step.statistics, Some(step.release), step.model)
+    }
+
+    fn model(&self, task: &TaskId) -> Result<Option<StoredModel>, StoreError> {
+        let sql = "SELECT version, bytes FROM incrowd_bandit.model JOIN incrowd_bandit.task ON task = number WHERE id = $1 ORDER BY version DESC LIMIT 1";
+        let (mut session, mut models) = self.models_of(sql, task)?;
+        let Some(model) = models.pop() else { return Ok(None) };
+        if !self.durable.has(&session, *task, model.version) {
+            // Another node's commit can be visible before a standby has it.
+            barrier(&mut session)?;
+            self.durable.add(&session, *task, model.version);
+        }
+        Ok(Some(model))
+    }
+
+    fn models(&self, task: &TaskId) -> Result<Vec<StoredModel>, StoreError> {
+        let sql = "SELECT version, bytes FROM incrowd_bandit.model JOIN incrowd_bandit.task ON task = number WHERE id = $1 ORDER BY version";
+        Ok(self.models_of(sql, task)?.1)
+    }
+
+    fn releases(&self, task: &TaskId) -> Result<Vec<(u32, Vec<u8>)>, StoreError> {
+        let sql = "SELECT release.round, bytes FROM incrowd_bandit.release JOIN incrowd_bandit.task ON task = number WHERE id = $1 ORDER BY release.round";
+        let id: &[u8] = task.bytes();
+        let mut session = self.database.session()?;
+        let rows =
+            session.wait(async |client| client.query_typed(sql, &[(&id, Type::BYTEA)]).await)?;
+        let release =
+            |row: &Row| Ok((row.get::<_, i64>(0) as u32, checked(row.get(1), "a release")?));
+        rows.iter().map(release).collect()
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        barrier(&mut self.database.session()?)
+    }
+
+    fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
+        let sql = "SELECT id, round FROM incrowd_bandit.task ORDER BY id";
+        let mut session = self.database.session()?;
+        let rows = session.wait(async |client| client.query_typed(sql, &[]).await)?;
+        let damaged = |_| StoreError::Damaged("an unreadable task id".into());
+        let task = |row: &Row| {
+            let id = hex::encode(row.get::<_, &[u8]>(0)).parse().map_err(damaged)?;
+            Ok((id, row.get::<_, i64>(1) as u32))
+        };
+        rows.iter().map(task).collect()
+    }
+
+    fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
+        SCHEMA.purge(&mut self.database.session()?, task, &["release", "model"])
+    }
+
+    fn shared(&self) -> Option<&dyn Shared> {
+        Some(self)
+    }
+}
+
+impl Shared for PostgresBanditStore {
+    fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
+        agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
+    }
+}
+
+/// A task in the database.
+struct Found {
+    round: u32,
+    last: Option<ReleaseHash>,
+    statistics: Option<Vec<u8>>,
+}
+
+impl Found {
+    fn read(session: &mut Lease<'_>, task: &TaskId) -> Result<Self, StoreError> {
+        let id: &[u8] = task.bytes();
+        let row = session
+            .wait(async |client| client.query_typed_opt(TASK, &[(&id, Type::BYTEA)]).await)?;
+        let row = row.ok_or(StoreError::UnknownTask(*task))?;
+        let last: Option<&[u8]> = row.get(1);
+        let last = last.map(<[u8; 32]>::try_from).transpose();
+        let damaged = |_| StoreError::Damaged("an unreadable row of a task".into());
+        Ok(Self {
+            round: row.get::<_, i64>(0) as u32,
+            last: last.map_err(damaged)?.map(ReleaseHash::from_bytes),
+            statistics: row.get(2),
+        })
+    }
+}
