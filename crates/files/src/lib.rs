@@ -10,6 +10,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 pub use secrets::{Readers, SecretError, create_folder, read_secret};
@@ -18,6 +19,31 @@ pub use secrets::{Readers, SecretError, create_folder, read_secret};
 pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_new(path, bytes)?;
     sync_folder(path)
+}
+
+/// Writes a file if there is none: whoever of several comes first, on any machine that has the
+/// folder, and whole. False if there is one.
+///
+/// It is first written under another name, which begins with that of the file and `.new`.
+pub fn create_whole(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let new = beside(path, &format!(".new-{}-{process}-{number}", host.trim()));
+    write_new(&new, bytes)?;
+    match fs::hard_link(&new, path) {
+        Ok(()) => fs::remove_file(&new)?,
+        Err(error) => {
+            erase(&new)?;
+            return if error.kind() == io::ErrorKind::AlreadyExists {
+                Ok(false)
+            } else {
+                Err(error)
+            };
+        }
+    }
+    sync_folder(path)?;
+    Ok(true)
 }
 
 /// Replaces a file, or creates it: after a crash it is the old one or the new one.
@@ -118,6 +144,26 @@ mod tests {
         let absent = folder.path().join("absent");
         replace(&absent, b"new").unwrap();
         assert_eq!(fs::read(&absent).unwrap(), b"new");
+    }
+
+    #[test]
+    fn of_several_who_make_a_file_one_comes_first_and_nobody_overwrites_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let (path_of_all, start) = (&path, &std::sync::Barrier::new(8));
+        let make = |number: u8| {
+            move || {
+                start.wait();
+                create_whole(path_of_all, &[number; 32]).unwrap().then_some(number)
+            }
+        };
+        let first: Vec<u8> = std::thread::scope(|scope| {
+            let makers: Vec<_> = (0..8).map(|number| scope.spawn(make(number))).collect();
+            makers.into_iter().filter_map(|maker| maker.join().unwrap()).collect()
+        });
+        assert_eq!(first.len(), 1);
+        assert_eq!(fs::read(&path).unwrap(), [first[0]; 32]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     KeyError, ServiceError,
     device_tokens::Issuer,
@@ -86,6 +88,13 @@ impl Access {
             Some(serial) => Verdict::OneDevice(serial),
             None => known.tokens.verdict(token),
         }
+    }
+
+    /// Names the tokens: they differ where this does.
+    pub(crate) fn tokens_digest(&self) -> [u8; 32] {
+        let text = toml::to_string(&self.known().tokens)
+            .expect("invariant: hashes and serials can always be written");
+        Sha256::digest(text).into()
     }
 
     fn known(&self) -> Arc<Known> {

@@ -22,6 +22,7 @@ mod listener;
 mod log;
 mod metrics;
 mod node;
+mod nodes;
 mod openapi;
 mod problem;
 mod purge;

@@ -22,7 +22,8 @@ pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
 }
 
 /// The newest model: the same bytes for everyone, so that any cache can give them out. It is
-/// answered at once: a request that anyone may make never waits. Signed by the bandit.
+/// answered at once, or as soon as a database that other nodes share has told that it is the newest:
+/// a request that anyone may make never waits for a round. Signed by the bandit.
 async fn model(
     State(bandit): State<Arc<BanditServer>>,
     PathOf(task): PathOf<String>,
@@ -30,6 +31,7 @@ async fn model(
 ) -> Result<Response, Problem> {
     let handle = bandit.task(&task_id(&task)?)?;
     let seconds = max_age(handle.task.mechanism());
+    bandit.catch_up(handle).await?;
     let published = handle.model.borrow();
     let published = published.as_ref().ok_or_else(|| {
         Problem::new(Kind::NoModel, "no batch of this task is full yet").cacheable(seconds)

@@ -2,6 +2,7 @@
 
 mod collector;
 mod handlers;
+mod newest;
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use std::{
 };
 
 use axum::Router;
-use incrowd_bandit::Bandit;
+use incrowd_bandit::{Bandit, BanditError};
 use incrowd_envelope::Document;
 use incrowd_protocol::{Model, Release, Task, TaskId};
 use tokio::{sync::watch, task::JoinSet};
@@ -21,14 +22,16 @@ use crate::{
     Keys, Metrics, ServiceError,
     access::Access,
     http::Signed,
+    nodes,
     problem::{Kind, Problem},
     readiness::Probe,
     role::{Later, NO_STORE, Role, Service},
-    store::{Absorbed, BanditStore, ReleaseHash, Step, StoredModel},
+    store::{Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel},
 };
 use collector::Collecting;
 pub(crate) use collector::Source;
 pub use collector::{CollectError, shuffler_address};
+use newest::Newest;
 
 /// A running bandit.
 pub struct BanditServer {
@@ -56,6 +59,7 @@ struct TaskHandle {
     task: Task,
     learner: Mutex<Learner>,
     model: watch::Sender<Option<Published>>,
+    newest: Newest,
     /// Whether the shuffler has other releases than those that were absorbed.
     other_history: AtomicBool,
     collecting: Mutex<Collecting>,
@@ -76,6 +80,9 @@ impl BanditServer {
         keys: Keys,
     ) -> Result<Arc<Self>, ServiceError> {
         let &Service { config: _, tasks, certificates, access, metrics } = service;
+        if let Some(shared) = store.shared() {
+            nodes::agree(shared, &keys, access)?;
+        }
         let mut handles = HashMap::new();
         for (task, certificate) in tasks.iter().cloned().zip(certificates) {
             let id = task.id();
@@ -83,7 +90,7 @@ impl BanditServer {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
             }
             metrics.certified(&id, certificate);
-            let learner = Learner::open(store.as_ref(), &task)?;
+            let learner = Learner::open::<ServiceError>(store.as_ref(), &task)?;
             let model = store.model(&id)?.map(|model| publish(model, &keys, &id));
             let version = model.as_ref().map_or(0, |model| model.version);
             metrics.absorbed(&id, learner.bandit.statistics().round(), version);
@@ -92,6 +99,7 @@ impl BanditServer {
                 task,
                 learner: Mutex::new(learner),
                 model,
+                newest: Newest::default(),
                 other_history: AtomicBool::new(false),
                 collecting: Mutex::new(Collecting::Works),
             };
@@ -127,9 +135,9 @@ impl BanditServer {
         all
     }
 
-    fn task(&self, task: &TaskId) -> Result<&TaskHandle, Problem> {
+    fn task(&self, task: &TaskId) -> Result<&Arc<TaskHandle>, Problem> {
         let unknown = || Problem::new(Kind::NotFound, "this service does not have the task");
-        self.tasks.get(task).map(Arc::as_ref).ok_or_else(unknown)
+        self.tasks.get(task).ok_or_else(unknown)
     }
 
     /// Takes the next release: round, statistics and model become durable in one step, and only
@@ -148,11 +156,20 @@ impl BanditServer {
         let model = model.as_ref().map(stored);
         let (round, previous, statistics) = (sums.round(), current.last, next.statistics());
         let step = Step { round, previous, release, statistics, model: model.as_ref() };
-        self.store.absorb(&id, &step)?;
+        match self.store.absorb(&id, &step) {
+            Err(error) if error.is_overtaken() && self.store.shared().is_some() => {
+                *current = Learner::open::<CollectError>(self.store.as_ref(), &handle.task)?;
+                if current.bandit.statistics().round() < round {
+                    return Err(error.into());
+                }
+                return Ok(self.follow(handle, &current)?);
+            }
+            result => result?,
+        }
         *current = Learner { bandit: next, last: Some(ReleaseHash::of(release)) };
         let made = model.is_some();
         if let Some(model) = model {
-            handle.model.send_replace(Some(publish(model, &self.keys, &id)));
+            self.show(handle, model);
         }
         let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
         self.metrics.absorbed(&id, round, version);
@@ -163,30 +180,87 @@ impl BanditServer {
         }
         Ok(())
     }
+
+    /// After another node was faster: takes over what it learned.
+    fn follow(&self, handle: &TaskHandle, learner: &Learner) -> Result<(), StoreError> {
+        let (id, round) = (handle.task.id(), learner.bandit.statistics().round());
+        if let Some(model) = self.store.model(&id)? {
+            self.show(handle, model);
+        }
+        let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
+        self.metrics.absorbed(&id, round, version);
+        tracing::info!(task = %id, round, model = version, "absorbed by another node");
+        Ok(())
+    }
+
+    /// Publishes a model, unless a newer one is published.
+    fn show(&self, handle: &TaskHandle, model: StoredModel) {
+        let version = model.version;
+        let newer =
+            |shown: &Option<Published>| shown.as_ref().is_none_or(|shown| shown.version < version);
+        if !newer(&handle.model.borrow()) {
+            return;
+        }
+        let model = publish(model, &self.keys, &handle.task.id());
+        handle.model.send_if_modified(|shown| {
+            let later = newer(shown);
+            if later {
+                *shown = Some(model);
+            }
+            later
+        });
+    }
+
+    /// Makes sure that no node has told of a newer model than this one is about to.
+    async fn catch_up(self: &Arc<Self>, handle: &Arc<TaskHandle>) -> Result<(), Problem> {
+        if self.store.shared().is_none() {
+            return Ok(());
+        }
+        let read = async || {
+            let (bandit, handle) = (self.clone(), handle.clone());
+            let read = move || {
+                let model = bandit.store.model(&handle.task.id())?;
+                model.into_iter().for_each(|model| bandit.show(&handle, model));
+                Ok::<_, StoreError>(())
+            };
+            matches!(tokio::task::spawn_blocking(read).await, Ok(Ok(())))
+        };
+        let unavailable = || Problem::new(Kind::Unavailable, NO_STORE);
+        if handle.newest.read(read).await { Ok(()) } else { Err(unavailable()) }
+    }
 }
 
 impl Learner {
     /// Where the store left it. Before the first release, and when the slots stand for other
     /// actions than before, there is a model to be written down.
-    fn open(store: &dyn BanditStore, task: &Task) -> Result<Self, ServiceError> {
-        let config = Arc::new(task.config().clone());
-        let (bandit, last, model) = match store.open(task)? {
-            None => {
-                let mut bandit = Bandit::new(config);
-                let model = bandit.start();
-                (bandit, None, model)
+    fn open<E>(store: &dyn BanditStore, task: &Task) -> Result<Self, E>
+    where
+        E: From<StoreError> + From<BanditError>,
+    {
+        loop {
+            let config = Arc::new(task.config().clone());
+            let (bandit, last, model) = match store.open(task)? {
+                None => {
+                    let mut bandit = Bandit::new(config);
+                    let model = bandit.start();
+                    (bandit, None, model)
+                }
+                Some(Absorbed { statistics, last }) => {
+                    let mut bandit = Bandit::resume(config, statistics)?;
+                    let model = bandit.assign(task.config().actions())?;
+                    (bandit, last, model)
+                }
+            };
+            let (round, statistics) = (bandit.statistics().round(), bandit.statistics());
+            let published = model
+                .map(|model| store.publish(&task.id(), round, statistics, &stored(&model)))
+                .transpose();
+            match published {
+                // Another node did it meanwhile.
+                Err(error) if error.is_overtaken() && store.shared().is_some() => {}
+                result => return result.map(|_| Self { bandit, last }).map_err(E::from),
             }
-            Some(Absorbed { statistics, last }) => {
-                let mut bandit = Bandit::resume(config, statistics)?;
-                let model = bandit.assign(task.config().actions())?;
-                (bandit, last, model)
-            }
-        };
-        if let Some(model) = model {
-            let round = bandit.statistics().round();
-            store.publish(&task.id(), round, bandit.statistics(), &stored(&model))?;
         }
-        Ok(Self { bandit, last })
     }
 }
 

@@ -60,9 +60,12 @@ impl RoundKeys for KeyFolder {
             return Ok(key);
         }
         let (key, path) = (RoundKey::generate()?, self.path(task, round));
-        // Whole or not there: a crash must not leave half a key.
-        incrowd_files::replace(&path, key.bytes()).map_err(failed(&path))?;
-        Ok(key)
+        // Whole or not there: a crash must not leave half a key. And once: another node that has
+        // the folder may make it too.
+        if incrowd_files::create_whole(&path, key.bytes()).map_err(failed(&path))? {
+            return Ok(key);
+        }
+        self.get(task, round)?.ok_or_else(|| failed(&path)(io::ErrorKind::NotFound.into()))
     }
 
     fn get(&self, task: &TaskId, round: u32) -> Result<Option<RoundKey>, RoundKeyError> {
@@ -82,7 +85,7 @@ impl RoundKeys for KeyFolder {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix(&prefix));
             // A crash may have left a key that was not named yet.
-            let number = number.map(|number| number.strip_suffix(".new").unwrap_or(number));
+            let number = number.map(|name| name.split_once(".new").map_or(name, |(name, _)| name));
             if number.and_then(|number| number.parse().ok()).is_some_and(|of: u32| of < round) {
                 let path = entry.path();
                 incrowd_files::erase(&path).map_err(failed(&path))?;

@@ -32,6 +32,7 @@ use crate::{
     access::Access,
     admission,
     http::{Signed, Stopping},
+    nodes,
     problem::{Kind, Problem},
     rates::Rates,
     readiness::Probe,
@@ -99,6 +100,13 @@ impl Shuffler {
         let &Service { config, tasks, certificates, access, metrics } = service;
         let gateway = config.shuffler.gateway.then(|| Gateway::new(&keys)).transpose()?;
         let store = guarded(config, store)?;
+        if let Some(shared) = store.shared() {
+            nodes::agree(shared, &keys, access)?;
+            // The keys of rounds of another shuffler may be on the same medium.
+            let service = hex::encode(keys.verification_key().bytes()).parse();
+            let service: TaskId = service.expect("invariant: both have 32 bytes");
+            store.share_keys(&service, config.shuffler.accept_lost_round_keys)?;
+        }
         let open_tasks = || {
             // The thread that signs must not keep sealing keys that are expired meanwhile.
             OpenTasks::new(store.clone(), SigningKey::from_bytes(&keys.signing().to_bytes()))
@@ -211,6 +219,9 @@ impl Shuffler {
             return Err(KeyError::Rotation(rule).into());
         }
         let gateway = self.gateway.as_ref().map(|_| Gateway::new(&keys)).transpose()?;
+        if let Some(shared) = self.store.shared() {
+            nodes::agree_on_sealing(shared, &keys)?;
+        }
         Ok((keys, gateway))
     }
 

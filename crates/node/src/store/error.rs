@@ -172,6 +172,13 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether another node of the database was faster with the same step.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        matches!(self, Self::Order { .. } | Self::Predecessor { .. } | Self::Published(_))
+    }
+}
+
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.code() {
