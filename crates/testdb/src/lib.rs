@@ -39,6 +39,7 @@ impl Server {
         let folder = private_folder();
         let data = folder.path().join("data");
         run("initdb", &["-D".as_ref(), data.as_os_str()], |command| {
+            command.args(["--wal-segsize", "1"]);
             command.args(["--username", USER, "--auth", "trust", "--no-sync"]);
             command.args(["--encoding", "UTF8", "--locale", "C"]);
         });

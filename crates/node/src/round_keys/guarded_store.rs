@@ -58,14 +58,14 @@ pub struct GuardedStore {
     heads: Mutex<Heads>,
     /// A release that somebody has seen and the store does not have: nothing is committed any more.
     missing: OnceLock<Box<WentBack>>,
-    /// Of tasks in a store that other nodes use too: the grace window, and the server on which the
-    /// last release that this node knows was found.
+    /// Of tasks in a store that other nodes use too: the mechanism, and the server on which the last
+    /// release that this node knows was found.
     elsewhere: Mutex<HashMap<TaskId, Elsewhere>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Elsewhere {
-    grace: u32,
+    mechanism: Arc<Mechanism>,
     incarnation: u64,
 }
 
@@ -121,20 +121,26 @@ impl GuardedStore {
             .collect();
         for (task, round, key) in used {
             let found = self.keys.get(&task, round)?;
-            // It may be destroyed by now, because its round is over.
-            let needed =
-                || lock(&self.cache).get(&task).is_some_and(|keys| keys.contains_key(&round));
-            if found != Some(key) && needed() {
+            if found != Some(key) && self.needs(&task, round)? {
                 return Err(StoreError::RoundKeyLost { task, round });
             }
         }
         Ok(())
     }
 
+    /// Whether a key is still in use. It may be destroyed by now, because its round is over, also
+    /// by another node.
+    fn needs(&self, task: &TaskId, round: u32) -> Result<bool, StoreError> {
+        if self.store.shared().is_some() {
+            self.observe(task, self.store.head(task)?)?;
+        }
+        Ok(lock(&self.cache).get(task).is_some_and(|keys| keys.contains_key(&round)))
+    }
+
     /// Takes note of where another node may have brought a task: what it released is remembered, and
     /// keys that no entry needs any more are forgotten here too.
     fn observe(&self, task: &TaskId, head: Head) -> Result<Head, StoreError> {
-        let Some(Elsewhere { grace, .. }) = lock(&self.elsewhere).get(task).copied() else {
+        let Some(Elsewhere { mechanism, .. }) = lock(&self.elsewhere).get(task).cloned() else {
             return Ok(head);
         };
         let seen = head.last.map(|release| Witnessed { round: head.round - 1, release });
@@ -151,8 +157,7 @@ impl GuardedStore {
             (_, Some(seen)) => lock(&self.heads).learn(*task, seen),
             (_, None) => {}
         }
-        let over = head.state == TaskState::Closed;
-        let oldest = if over { u32::MAX } else { head.round.saturating_sub(grace) };
+        let oldest = oldest(&mechanism, head);
         lock(&self.owed).insert(*task, oldest);
         if let Some(keys) = lock(&self.cache).get_mut(task) {
             keys.retain(|of, _| *of >= oldest);
@@ -164,7 +169,7 @@ impl GuardedStore {
     fn recognise(&self, tasks: &[TaskId]) -> Result<u64, StoreError> {
         let incarnation = self.store.incarnation();
         for task in tasks {
-            let last = lock(&self.elsewhere).get(task).copied();
+            let last = lock(&self.elsewhere).get(task).cloned();
             if last.is_none_or(|last| last.incarnation == incarnation) {
                 continue;
             }
@@ -214,11 +219,10 @@ impl GuardedStore {
     ) -> Result<Option<Loss>, StoreError> {
         let head = self.store.open(task)?;
         lock(&self.heads).check(&*self.store, task)?;
-        let over = head.state == TaskState::Closed || mechanism.round(head.round).is_err();
-        let oldest = head.round.saturating_sub(mechanism.grace()).max(1);
-        self.keys.destroy_before(task, if over { u32::MAX } else { oldest })?;
-        let lost =
-            || if over { Ok(None) } else { self.lost(task, oldest..=head.round, head.round) };
+        let oldest = oldest(mechanism, head);
+        self.keys.destroy_before(task, oldest)?;
+        // None, if the task is over.
+        let lost = || self.lost(task, oldest..=head.round, head.round);
         let mut loss = lost()?;
         if self.store.shared().is_some() {
             if loss.is_some() {
@@ -226,7 +230,7 @@ impl GuardedStore {
                 loss = lost()?;
             }
             let incarnation = self.store.incarnation();
-            let of = Elsewhere { grace: mechanism.grace(), incarnation };
+            let of = Elsewhere { mechanism: mechanism.clone(), incarnation };
             lock(&self.elsewhere).insert(*task, of);
         }
         if let Some(Loss { round, .. }) = loss {
@@ -505,6 +509,14 @@ impl Turn for GuardedTurn<'_> {
         let _ = store.destroy();
         Ok(())
     }
+}
+
+/// The oldest round whose key something in the log of a task needs.
+fn oldest(mechanism: &Mechanism, head: Head) -> u32 {
+    if head.state == TaskState::Closed || mechanism.round(head.round).is_err() {
+        return u32::MAX;
+    }
+    head.round.saturating_sub(mechanism.grace()).max(1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,8 +1,11 @@
 //! Databases on a PostgreSQL server of this process.
 
-use std::sync::{
-    Arc, LazyLock, Mutex,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, LazyLock, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use incrowd_node::{
@@ -12,14 +15,23 @@ use incrowd_node::{
 use incrowd_testdb::Server;
 
 /// It ends with the process.
-static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
+static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&["max_connections = 500"]));
 /// Databases that were used, and are empty again.
 static FREE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
+/// Where the server's files are.
+pub fn data_of_server() -> PathBuf {
+    SERVER.data()
+}
+
 /// A database with the tables of both roles and nothing in them.
 pub struct Database {
+    /// The setting of a node that uses it.
+    pub url: String,
     name: String,
+    /// Another server than that of this process.
+    server: Option<Arc<Server>>,
 }
 
 impl Database {
@@ -30,15 +42,15 @@ impl Database {
             SERVER.create(&name);
             name
         });
-        let database = Self { name };
+        let database = Self { url: SERVER.url(&name), name, server: None };
         // Makes the tables.
         drop((database.shuffler(), database.bandit()));
         database
     }
 
-    /// The setting of a node that uses it.
-    pub fn url(&self) -> String {
-        SERVER.url(&self.name)
+    /// A new one on another server.
+    pub fn on(server: Arc<Server>, name: &str) -> Self {
+        Self { url: server.create(name), name: name.into(), server: Some(server) }
     }
 
     /// Connects as a new process would.
@@ -51,19 +63,19 @@ impl Database {
     }
 
     fn stores(&self) -> Stores {
-        let store = StoreKind::Postgres(self.url());
+        let store = StoreKind::Postgres(self.url.clone());
         Stores::of(&NodeConfig { store, ..NodeConfig::default() }).unwrap()
     }
 
     /// What a statement answers.
     pub fn sql(&self, statement: &str) -> String {
-        SERVER.sql(&self.name, statement)
+        self.server.as_deref().unwrap_or(&SERVER).sql(&self.name, statement)
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.server.is_some() || std::thread::panicking() {
             return;
         }
         self.sql(

@@ -267,7 +267,11 @@ impl Shelf {
 
     /// A database that another process uses too: the entries are under the keys of rounds.
     pub fn postgres() -> Self {
-        let database = Arc::new(Database::take());
+        Self::on(Arc::new(Database::take()))
+    }
+
+    /// The same on this database.
+    pub fn on(database: Arc<Database>) -> Self {
         let (folder, setting) = memory_folder();
         let keys = round_keys::open(Some(&setting), folder.path()).unwrap();
         let reopen: Reopen = {
@@ -308,6 +312,17 @@ impl Shelf {
             secret,
             database: None,
         }
+    }
+
+    /// Entries are stored as they are from now on.
+    pub fn unguard(&mut self) {
+        self.keys = None;
+        self.other.iter_mut().for_each(|other| other.unguard());
+    }
+
+    /// What a statement on the database answers.
+    pub fn sql(&self, statement: &str) -> String {
+        self.database.as_ref().expect("there is one").sql(statement)
     }
 
     /// From now on the other process is asked, if there is one.

@@ -408,7 +408,7 @@ fn packed(sums: &[u64]) -> Vec<u8> {
 
 /// A report with counts of eight bits, which no other number has: in a report and in a delta they
 /// are the same 27 bytes.
-fn wide(task: &Task, round: u32, number: u32) -> Report {
+pub fn wide(task: &Task, round: u32, number: u32) -> Report {
     let mut counts: Vec<u16> = (0..27u32)
         .map(|j| (((number + 3) * 37 + j * 11 + number / 251 * j) % 251) as u16)
         .collect();
@@ -419,15 +419,15 @@ fn wide(task: &Task, round: u32, number: u32) -> Report {
 
 /// The states of a batch's sums, and the payloads of its reports.
 #[derive(Default)]
-struct Traces {
+pub struct Traces {
     sum: Vec<u64>,
-    states: Vec<Vec<u8>>,
-    payloads: Vec<Vec<u8>>,
+    pub states: Vec<Vec<u8>>,
+    pub payloads: Vec<Vec<u8>>,
 }
 
 impl Traces {
     /// Counts a report in a commit of its own.
-    fn count(&mut self, shelf: &mut Shelf, task: &Task, round: u32, number: u32) {
+    pub fn count(&mut self, shelf: &mut Shelf, task: &Task, round: u32, number: u32) {
         let report = wide(task, round, number);
         self.sum.resize(27, 0);
         self.sum

@@ -255,6 +255,20 @@ impl Place {
         panic!("the store stays in use");
     }
 
+    /// The folder of another node of the same operator, with the same round keys.
+    pub fn beside(&self) -> Place {
+        let folder = TempDir::new().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let (here, there) = (self.files(), Files::of(&data));
+        fs::copy(&here.shuffler_keys, &there.shuffler_keys).unwrap();
+        fs::copy(&here.bandit_keys, &there.bandit_keys).unwrap();
+        fs::copy(&here.tokens, &there.tokens).unwrap();
+        let config = NodeConfig { data, ..self.config.clone() };
+        let (task, tokens) = (self.task.clone(), self.tokens.clone());
+        Place { folder, round_keys: TempDir::new().unwrap(), config, task, tokens }
+    }
+
     /// The folder of the same task's bandit at another operator, who collects from a shuffler.
     pub fn bandit_of(&self, shuffler: &Running) -> Place {
         let folder = TempDir::new().unwrap();

@@ -1,0 +1,411 @@
+//! Several nodes on one PostgreSQL database: any of them answers any request (R1 to R5, R24, R26),
+//! and what becomes of them when the database refuses, goes away or fails over (R25). In these tests
+//! the nodes are in one process; `crates/cli/tests/it/cluster` kills real ones.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use aho_corasick::AhoCorasick;
+use incrowd_envelope::Document;
+use incrowd_node::{
+    KeyRole, Keys, Node, NodeConfig, Roles, ServiceError, StoreError, StoreKind, Upload,
+    store::Stores,
+};
+use incrowd_protocol::Model;
+use incrowd_testdb::{Server, USER};
+use reqwest::Method;
+
+use crate::{
+    common::{
+        Place, Running, eventually, hot, id, mechanism, memory_folder, metric, one_hot, orphan,
+        plain, sums,
+    },
+    database::{Database, data_of_server},
+    shelf::Shelf,
+    store::{Traces, wide},
+};
+
+const ROUNDS: u32 = 4;
+const SIZE: u32 = 12;
+
+/// A place with a task of [`ROUNDS`] rounds of [`SIZE`] reports, whose nodes use a database.
+fn place(url: String) -> Place {
+    let mut place = Place::new(plain(mechanism(12, 1, &[(ROUNDS, SIZE, 1)])));
+    place.config.store = StoreKind::Postgres(url);
+    place
+}
+
+/// Nodes of the same operator.
+fn nodes(place: &Place, number: usize, roles: Roles) -> Vec<(Place, Running)> {
+    let start = |_| {
+        let place = place.beside();
+        let running = place.start(roles);
+        (place, running)
+    };
+    (0..number).map(start).collect()
+}
+
+async fn stop(nodes: Vec<(Place, Running)>) {
+    for (_place, node) in nodes {
+        node.stop().await;
+    }
+}
+
+/// Why a node is not ready; nothing if it is.
+async fn unready(node: &Running) -> Option<String> {
+    let answer = node.operate(Method::GET, "/readyz").send().await.unwrap();
+    if answer.status() == 200 { None } else { Some(answer.text().await.unwrap()) }
+}
+
+async fn is_ready(node: &Running) -> bool {
+    unready(node).await.is_none()
+}
+
+/// The reports of a round.
+fn numbers(round: u32) -> std::ops::Range<u32> {
+    (round - 1) * SIZE..round * SIZE
+}
+
+/// The version of the model that a node shows.
+async fn version(node: &Running) -> u64 {
+    let answer = node.model().await;
+    if answer.status() == 404 {
+        return 0;
+    }
+    let body = node.signed(answer, Document::Model).await;
+    serde_json::from_slice::<Model>(&body).unwrap().version()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r1_r2_r3_r24_any_node_answers_any_request_with_the_same_bytes() {
+    let database = Database::take();
+    let place = place(database.url.clone());
+    let nodes = nodes(&place, 3, Roles::Both);
+    let node = |index: usize| &nodes[index % 3].1;
+    let mut newest = 0;
+    for round in 1..=ROUNDS {
+        let report = |number| one_hot(place.mechanism(), round, number);
+        // No node has to learn first that the round before is released.
+        for number in numbers(round) {
+            let answer = node(number as usize).put(&report(number)).await;
+            assert_eq!(answer.status(), 204, "round {round}, report {number}");
+            let again = node(number as usize + 1).put(&report(number)).await;
+            let over = number + 1 == ROUNDS * SIZE;
+            let expected = if over { 410 } else { 204 };
+            assert_eq!(again.status(), expected, "the same report at another node");
+            // Whoever was told of a version by one node is told of no earlier one by another.
+            let shown = version(node(number as usize + 2)).await;
+            assert!(shown >= newest, "version {shown} after {newest}");
+            newest = shown;
+        }
+        let release = node(0).released(round).await;
+        assert_eq!(sums(&release), hot(place.mechanism(), numbers(round)));
+        let model = node(0).model_of(round).await;
+        for other in [1, 2] {
+            assert_eq!(node(other).released(round).await, release, "R2");
+            assert_eq!(node(other).model_of(round).await, model, "R24");
+        }
+    }
+    for (_, node) in &nodes {
+        assert_eq!(node.round().await, None, "the task is over for every node");
+        assert_eq!(unready(node).await, None);
+    }
+    // The store has one history, which is that of a node alone.
+    let releases = database.bandit().releases(&place.task.id()).unwrap();
+    assert_eq!(releases.len(), ROUNDS as usize);
+    assert_eq!(database.bandit().models(&place.task.id()).unwrap().len(), ROUNDS as usize);
+    stop(nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_one_node_closes_is_closed_for_all() {
+    let database = Database::take();
+    let place = place(database.url.clone());
+    let nodes = nodes(&place, 2, Roles::Shuffler);
+    let report = |number| one_hot(place.mechanism(), 1, number);
+    assert_eq!(nodes[0].1.put(&report(0)).await.status(), 204);
+    assert_eq!(nodes[0].1.close().await, 204);
+    let refused = nodes[1].1.put(&report(1)).await;
+    assert_eq!(refused.status(), 410);
+    eventually("the other node tells it", async || nodes[1].1.release(1).await.status() == 410)
+        .await;
+    stop(nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_transactions_in_the_way_of_another_are_tried_again_a_few_times() {
+    let database = Database::take();
+    let place = place(database.url.clone());
+    let [(_, node)] = &nodes(&place, 1, Roles::Shuffler)[..] else { panic!() };
+    let report = |number| one_hot(place.mechanism(), 1, number);
+    // The first so many appends fail as two transactions that need each other's rows would.
+    let fail = |times: u32| {
+        database.sql(&format!(
+            "CREATE SEQUENCE IF NOT EXISTS tries;
+             SELECT setval('tries', 1, false);
+             CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 IF nextval('tries') <= {times} THEN
+                     RAISE EXCEPTION 'in the way' USING ERRCODE = '40001';
+                 END IF;
+                 RETURN NEW;
+             END $$;
+             CREATE OR REPLACE TRIGGER fail BEFORE INSERT ON incrowd_shuffler.entry
+                 FOR EACH STATEMENT EXECUTE FUNCTION fail()"
+        ))
+    };
+    let retries = async || metric(&node.metrics().await, "incrowd_store_retries_total");
+    fail(3);
+    assert_eq!(node.put(&report(0)).await.status(), 204);
+    assert!((retries().await - 3.0).abs() < 0.5);
+    fail(100);
+    let refused = node.put(&report(1)).await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert!((retries().await - 6.0).abs() < 0.5, "bounded");
+    database.sql("DROP TRIGGER fail ON incrowd_shuffler.entry; DROP FUNCTION fail");
+    assert_eq!(node.put(&report(1)).await.status(), 204);
+    assert_eq!(node.filled().await, (Some(1), Some(2)));
+}
+
+/// Why a node does not start.
+fn refused(place: &Place, roles: Roles) -> StoreError {
+    match Node::start(&place.config, roles).map(|_| "it started") {
+        Err(ServiceError::Store(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_with_other_keys_than_the_first_one_are_refused() {
+    let database = Database::take();
+    let place = place(database.url.clone());
+    let first = place.beside().start(Roles::Both);
+
+    let mut other_medium = place.beside();
+    let (_folder, setting) = memory_folder();
+    other_medium.config.shuffler.round_keys = Some(setting);
+    let error = refused(&other_medium, Roles::Shuffler);
+    assert!(matches!(&error, StoreError::OtherNodes { .. }), "{error}");
+    assert!(error.to_string().contains("shuffler.round_keys"), "{error}");
+
+    // A node that publishes a key first would be the only one to open what is sealed to it.
+    let rotated = place.beside();
+    let mut keys = Keys::load(&rotated.files().shuffler_keys, KeyRole::Shuffler).unwrap();
+    keys.add_pending().unwrap();
+    let rotated_node = rotated.start(Roles::Shuffler);
+    let error = refused(&place.beside(), Roles::Shuffler);
+    assert!(error.to_string().contains("sealing keys"), "{error}");
+    rotated_node.stop().await;
+
+    // Another operator with a task of his own.
+    let stranger = self::place(database.url.clone());
+    let result = Node::start(&stranger.config, Roles::Both).map(|_| "it started");
+    assert!(matches!(result, Err(ServiceError::Leftover { .. })), "{result:?}");
+    first.stop().await;
+}
+
+#[test]
+fn a_server_that_would_lose_what_it_acknowledged_is_refused() {
+    let server = Server::start(&[]);
+    let url = server.create("incrowd");
+    let open = || {
+        let store = StoreKind::Postgres(url.clone());
+        let stores = Stores::of(&NodeConfig { store, ..NodeConfig::default() }).unwrap();
+        stores.shuffler().map(|_| "it was opened").map_err(|error| error.to_string())
+    };
+    assert_eq!(open(), Ok("it was opened"));
+    for setting in ["synchronous_commit", "fsync", "full_page_writes"] {
+        server.sql("postgres", &format!("ALTER SYSTEM SET {setting} = off"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+        let refused = (0..500).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            open().err()
+        });
+        let refused = refused.expect("it is opened all the same");
+        assert!(refused.starts_with(&format!("{setting} is off")), "{refused}");
+        server.sql("postgres", &format!("ALTER SYSTEM RESET {setting}"));
+        server.sql("postgres", "SELECT pg_reload_conf()");
+    }
+    // A database without the durable settings, for this user only.
+    let end = (0..500).find(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        open().is_ok()
+    });
+    assert!(end.is_some(), "it is not opened again");
+    server.sql("postgres", &format!("ALTER ROLE {USER} SET synchronous_commit = off"));
+    assert!(open().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_without_its_database_a_node_is_not_ready_and_works_again_by_itself() {
+    let server = Server::start(&[]);
+    let place = place(server.create("incrowd"));
+    let nodes = nodes(&place, 2, Roles::Both);
+    let report = |number| one_hot(place.mechanism(), 1, number);
+    for number in 0..4 {
+        assert_eq!(nodes[number as usize % 2].1.put(&report(number)).await.status(), 204);
+    }
+    server.stop();
+    for (_, node) in &nodes {
+        let refused = node.put(&report(4)).await;
+        assert_eq!(refused.status(), 503);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        let refused = node.model().await;
+        assert_eq!(refused.status(), 503, "a newer model may be known to others");
+        eventually("it is not ready", async || !is_ready(node).await).await;
+        let live = node.operate(Method::GET, "/healthz").send().await.unwrap();
+        assert_eq!(live.status(), 200, "a restart would help nobody");
+    }
+    server.start_again();
+    for (_, node) in &nodes {
+        eventually("it is ready again", async || is_ready(node).await).await;
+    }
+    for number in 4..SIZE {
+        let node = &nodes[number as usize % 2].1;
+        eventually("it counts again", async || node.put(&report(number)).await.status() == 204)
+            .await;
+    }
+    for (_, node) in &nodes {
+        assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), numbers(1)));
+        assert!(!node.model_of(1).await.is_empty());
+    }
+    stop(nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_when_the_primary_dies_the_standby_has_all_that_was_acknowledged() {
+    let primary = Server::start(&["synchronous_standby_names = 'FIRST 1 (second)'"]);
+    // Until there is a standby nothing would be committed.
+    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    primary.create("incrowd");
+    let standby = Server::standby_of(&primary, "second", &[]);
+    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (second)'");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    let hosts = format!("{},{}", standby.address(), primary.address());
+    let place = place(format!("postgres://{USER}@{hosts}/incrowd"));
+    let nodes = nodes(&place, 2, Roles::Both);
+    let report = |number| one_hot(place.mechanism(), 1 + number / SIZE, number);
+    // Into the second round: a release is served, and a model.
+    for number in 0..SIZE + 4 {
+        let node = &nodes[number as usize % 2].1;
+        assert_eq!(node.put(&report(number)).await.status(), 204);
+    }
+    let release = nodes[0].1.released(1).await;
+    let model = nodes[1].1.model_of(1).await;
+
+    // An operator ends the wait for a standby that is gone: nobody knows what a crash leaves.
+    standby.stop();
+    let undecided = report(SIZE + 4);
+    let (waiting, cancelled) = tokio::join!(
+        nodes[0].1.put(&undecided),
+        tokio::task::spawn_blocking(move || {
+            for _ in 0..500 {
+                let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+                if primary.sql("postgres", cancel).contains('t') {
+                    return primary;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("nobody waits for the standby");
+        })
+    );
+    assert_eq!(waiting.status(), 503);
+    let primary = cancelled.unwrap();
+    standby.start_again();
+    eventually("it is ready again", async || is_ready(&nodes[0].1).await).await;
+    assert_eq!(nodes[1].1.put(&report(SIZE + 4)).await.status(), 204);
+
+    primary.stop();
+    standby.promote();
+    for number in SIZE + 5..2 * SIZE {
+        let node = &nodes[number as usize % 2].1;
+        eventually("it counts again", async || node.put(&report(number)).await.status() == 204)
+            .await;
+    }
+    for (_, node) in &nodes {
+        assert_eq!(node.released(1).await, release);
+        assert_eq!(sums(&node.released(2).await), hot(place.mechanism(), numbers(2)));
+        let second = node.model_of(2).await;
+        assert_ne!(second, model);
+    }
+    stop(nodes).await;
+}
+
+/// Everything below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let below = |entry: fs::DirEntry| {
+        let path = entry.path();
+        if path.is_dir() { files(&path) } else { vec![path] }
+    };
+    entries.flat_map(below).collect()
+}
+
+/// Which of these a server's files have, as bytes or as hexadecimal text.
+fn found(folder: &Path, secrets: &[Vec<u8>]) -> Vec<bool> {
+    let texts = secrets.iter().map(|secret| hex::encode(secret).into_bytes());
+    let search = AhoCorasick::new(secrets.iter().cloned().chain(texts)).unwrap();
+    let mut found = vec![false; secrets.len()];
+    for path in files(folder) {
+        // One that the server has removed meanwhile is none.
+        let Ok(bytes) = fs::read(path) else { continue };
+        for place in search.find_overlapping_iter(&bytes) {
+            found[place.pattern().as_usize() % secrets.len()] = true;
+        }
+    }
+    found
+}
+
+/// Transactions that append fail at their end.
+const ABORT: &str = "CREATE FUNCTION abort() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'not now';
+    END $$;
+    CREATE CONSTRAINT TRIGGER abort AFTER INSERT ON incrowd_shuffler.entry
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION abort()";
+
+#[test]
+fn r27_a_database_that_forgets_nothing_has_no_report_no_sums_and_no_ids() {
+    let task = orphan(plain(mechanism(6, 1, &[(2, 6, 255)])));
+    let secrets = |shelf: &mut Shelf| {
+        shelf.open(&task);
+        let mut traces = Traces::default();
+        (0..5).for_each(|number| traces.count(shelf, &task, 1, number));
+        // What is not committed is in the write-ahead log all the same.
+        shelf.sql(ABORT);
+        let upload = Upload { task: task.id(), reports: vec![wide(&task, 1, 5)] };
+        shelf.tasks.accept(&[upload]).expect_err("it is not committed");
+        shelf.sql("DROP TRIGGER abort ON incrowd_shuffler.entry; DROP FUNCTION abort");
+        shelf.switch();
+        (5..8).for_each(|number| traces.count(shelf, &task, 1 + number / 6, number));
+        let ids = (0..8).map(|number| id(number).0.to_vec());
+        let all: Vec<Vec<u8>> =
+            traces.states.into_iter().chain(traces.payloads).chain(ids).collect();
+        assert_eq!(shelf.progress(&task).round, Some(2));
+        all
+    };
+    let mut bare = Shelf::postgres();
+    bare.unguard();
+    let known = secrets(&mut bare);
+    let server = data_of_server();
+    let seen = found(&server, &known);
+    // All but the report that fills a round, which is released at once, and what is only the sum of
+    // several entries.
+    let missed: Vec<usize> = (0..known.len()).filter(|index| !seen[*index]).collect();
+    assert_eq!(missed, [1, 2, 3, 4, 5, 6, 7, 13], "this test would see them");
+    drop(bare);
+
+    // Another server: the log of this one keeps what was written into it.
+    let server = Arc::new(Server::start(&[]));
+    let mut shelf = Shelf::on(Arc::new(Database::on(server.clone(), "incrowd")));
+    let known = secrets(&mut shelf);
+    let backup = server.base_backup();
+    for folder in [server.data(), backup.path().to_owned()] {
+        let seen = found(&folder, &known);
+        assert!(!seen.contains(&true), "{}: {seen:?}", folder.display());
+    }
+}
