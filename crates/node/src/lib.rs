@@ -21,6 +21,7 @@ mod limits;
 mod listener;
 mod log;
 mod metrics;
+mod newest;
 mod node;
 mod nodes;
 mod openapi;

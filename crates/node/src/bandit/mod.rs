@@ -2,7 +2,6 @@
 
 mod collector;
 mod handlers;
-mod newest;
 
 use std::{
     collections::HashMap,
@@ -22,6 +21,7 @@ use crate::{
     Keys, Metrics, ServiceError,
     access::Access,
     http::Signed,
+    newest::Newest,
     nodes,
     problem::{Kind, Problem},
     readiness::Probe,
@@ -31,7 +31,6 @@ use crate::{
 use collector::Collecting;
 pub(crate) use collector::Source;
 pub use collector::{CollectError, shuffler_address};
-use newest::Newest;
 
 /// A running bandit.
 pub struct BanditServer {

@@ -41,6 +41,8 @@ const RETRIES: u32 = 3;
 
 enum Job {
     Upload(Upload, oneshot::Sender<Result<Vec<Outcome>, Busy>>),
+    /// Asks what other nodes have committed.
+    Refresh(oneshot::Sender<Result<(), Busy>>),
     Close(TaskId, oneshot::Sender<Result<(), Busy>>),
     CheckWritable(oneshot::Sender<Result<(), Busy>>, Checking),
     Stop,
@@ -114,6 +116,11 @@ impl GroupCommit {
             return Err(Busy);
         }
         answer.await.unwrap_or(Err(Busy))
+    }
+
+    /// Takes note of what other nodes have committed.
+    pub async fn refresh(&self) -> Result<(), Busy> {
+        self.ask(Job::Refresh).await
     }
 
     /// Ends a task.
@@ -193,8 +200,10 @@ impl Writer {
                     // A store that fails is not asked five times a second, and a round whose time
                     // is over is closed first.
                     if (!self.failing && wait == IDLE) || self.forgot.elapsed() > FORGET {
-                        self.refresh();
-                        self.forget();
+                        match self.refresh() {
+                            Ok(()) => self.forget(),
+                            Err(Busy) => self.forgot = Instant::now(),
+                        }
                     }
                 }
             }
@@ -232,6 +241,7 @@ impl Writer {
     /// Commits everything that has arrived. False when it is time to stop.
     fn group(&mut self, first: Job, waiting: &Receiver<Job>) -> bool {
         let (mut uploads, mut replies, mut reports) = (Vec::new(), Vec::new(), 0);
+        let mut curious = Vec::new();
         let mut next = Some(first);
         let mut last = None;
         while let Some(job) = next {
@@ -242,6 +252,7 @@ impl Writer {
                     uploads.push(upload);
                     replies.push(reply);
                 }
+                Job::Refresh(reply) => curious.push(reply),
                 // Anything else waits until the uploads before it are durable.
                 other => {
                     last = Some(other);
@@ -250,8 +261,16 @@ impl Writer {
             }
             next = if reports < GROUP { waiting.try_recv().ok() } else { None };
         }
+        // A commit takes note of what is before it.
+        let mut noted = Err(Busy);
         if !uploads.is_empty() {
-            self.commit(&uploads, replies, reports);
+            noted = self.commit(&uploads, replies, reports);
+        }
+        if !curious.is_empty() && noted.is_err() {
+            noted = self.refresh();
+        }
+        for reply in curious {
+            let _ = reply.send(noted);
         }
         match last {
             None => true,
@@ -272,7 +291,7 @@ impl Writer {
                 let _ = reply.send(self.record_failure(result));
                 true
             }
-            Some(Job::Stop | Job::Upload(..)) => false,
+            Some(Job::Stop | Job::Upload(..) | Job::Refresh(_)) => false,
         }
     }
 
@@ -281,7 +300,7 @@ impl Writer {
         uploads: &[Upload],
         replies: Vec<oneshot::Sender<Result<Vec<Outcome>, Busy>>>,
         reports: usize,
-    ) {
+    ) -> Result<(), Busy> {
         let started = Instant::now();
         let result = self.accept(uploads);
         self.remains = true;
@@ -300,6 +319,7 @@ impl Writer {
                     // answered so.
                     let _ = reply.send(Ok(outcomes));
                 }
+                Ok(())
             }
             Err(busy) => {
                 for (upload, reply) in uploads.iter().zip(replies) {
@@ -307,6 +327,7 @@ impl Writer {
                     counter.inc_by(upload.reports.len() as u64);
                     let _ = reply.send(Err(busy));
                 }
+                Err(busy)
             }
         }
     }
@@ -378,16 +399,13 @@ impl Writer {
     }
 
     /// Takes note of what other nodes have committed.
-    fn refresh(&mut self) {
+    fn refresh(&mut self) -> Result<(), Busy> {
         let result = self.open.refresh();
-        match self.record_failure(result) {
-            Ok(moved) => {
-                // Keys of rounds that others have released are to be forgotten here too.
-                self.remains |= !moved.is_empty();
-                self.publish(moved);
-            }
-            Err(Busy) => self.forgot = Instant::now(),
-        }
+        let moved = self.record_failure(result)?;
+        // Keys of rounds that others have released are to be forgotten here too.
+        self.remains |= !moved.is_empty();
+        self.publish(moved);
+        Ok(())
     }
 
     fn forget(&mut self) {

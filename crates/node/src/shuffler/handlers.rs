@@ -74,6 +74,7 @@ async fn round(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let handle = shuffler.task(&task_id(&task)?)?;
+    shuffler.catch_up(handle).await?;
     Ok(handle
         .round_notice(&shuffler.keys(), shuffler.store.now())
         .answer(&headers, "public, max-age=1"))

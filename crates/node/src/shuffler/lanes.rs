@@ -35,6 +35,11 @@ impl Lanes {
         self.lane(&upload.task)?.accept(upload).await
     }
 
+    /// Takes note of what other nodes have committed to a task.
+    pub async fn refresh(&self, task: &TaskId) -> Result<(), Busy> {
+        self.lane(task)?.refresh().await
+    }
+
     /// Ends a task.
     pub async fn close(&self, task: TaskId) -> Result<(), Busy> {
         self.lane(&task)?.close(task).await

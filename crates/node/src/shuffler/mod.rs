@@ -32,6 +32,7 @@ use crate::{
     access::Access,
     admission,
     http::{Signed, Stopping},
+    newest::Newest,
     nodes,
     problem::{Kind, Problem},
     rates::Rates,
@@ -75,6 +76,7 @@ struct TaskHandle {
     task: Arc<Task>,
     certificate: Certificate,
     progress: watch::Receiver<Progress>,
+    newest: Newest,
     notice: RwLock<Signed>,
     /// The newest notice of the round.
     round: Mutex<Option<(RoundNotice, Signed)>>,
@@ -149,6 +151,7 @@ impl Shuffler {
             let handle = TaskHandle {
                 notice: RwLock::new(notice),
                 round: Mutex::new(None),
+                newest: Newest::default(),
                 certificate,
                 progress,
                 task,
@@ -265,6 +268,7 @@ impl Shuffler {
         if let Some(release) = after {
             self.compare(*task, round, release).await?;
         }
+        self.catch_up(handle).await?;
         let mut progress = handle.progress.clone();
         let shown = async {
             let over = |now: &Progress| now.closed || now.round.is_none_or(|now| now > round);
@@ -293,6 +297,15 @@ impl Shuffler {
             )),
             Ok(Ok(None) | Err(_)) | Err(_) => Err(unavailable()),
         }
+    }
+
+    /// Makes sure that no node has told of a later round of a task than this one is about to.
+    async fn catch_up(&self, handle: &TaskHandle) -> Result<(), Problem> {
+        if self.store.shared().is_none() {
+            return Ok(());
+        }
+        let refresh = async || self.commits.refresh(&handle.task.id()).await.is_ok();
+        if handle.newest.read(refresh).await { Ok(()) } else { Err(unavailable()) }
     }
 
     /// Whether the store has the release that somebody else has seen before a round.

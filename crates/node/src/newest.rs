@@ -1,12 +1,12 @@
-//! The newest model, where other nodes publish too.
+//! What is newest where other nodes act too: a model, or how far a task is.
 
 use std::time::Instant;
 
 use tokio::sync::Mutex;
 
-/// Asks the store for the newest model, once for all who wait for the answer.
+/// Asks the store, once for all who wait for the answer.
 ///
-/// An answer is only as old as the question: whoever was told of a version by one node is never
+/// No answer is older than its question: whoever was told of a round or a model by one node is never
 /// told of an earlier one by another.
 #[derive(Default)]
 pub(super) struct Newest {
@@ -16,7 +16,7 @@ pub(super) struct Newest {
 
 impl Newest {
     /// Reads, unless a reading that began after this was called is over by then. Whether it worked.
-    pub async fn read<F: Future<Output = bool>>(&self, read: impl FnOnce() -> F) -> bool {
+    pub async fn read(&self, read: impl AsyncFnOnce() -> bool) -> bool {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((_, worked)) = last.filter(|(began, _)| *began >= asked) {
@@ -45,7 +45,7 @@ mod tests {
             gate.acquire().await.unwrap().forget();
             true
         };
-        let ask = || newest.read(&read);
+        let ask = || newest.read(read);
         // The first reads. The others came after it began: one of them reads for all of them.
         let all = async { tokio::join!(ask(), ask(), ask(), ask(), ask()) };
         let open = async {
