@@ -6,6 +6,7 @@
 //! `INCROWD_KILLS=200 cargo test --package incrowd --test it crash -- --nocapture` does it longer;
 //! `INCROWD_SEED` takes other moments.
 
+mod cluster;
 mod timed;
 mod uploads;
 mod watch;
@@ -23,7 +24,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::support::Site;
 use uploads::{acknowledged, at_once, upload};
 use watch::{check_releases_and_models, wait_for_the_last_model, watch_models, watch_releases};
-use world::{OverAtEnd, World, below, number, restart, restart_both};
+use world::{OverAtEnd, World, below, number, restart, restart_all};
 
 const UPLOADERS: usize = 6;
 const SIZE: usize = 10;
@@ -35,29 +36,43 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn nothing_acknowledged_is_lost_or_counted_twice() {
     let (kills, seed) = (number("INCROWD_KILLS", 60), number("INCROWD_SEED", 1));
-    let started = Instant::now();
     let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+    killed_by_count(&World::new(site(kills)), kills, &mut rng, |_| ());
+}
+
+/// A task with rounds enough for so many kills.
+fn site(kills: usize) -> Site {
     let rounds = (kills * BETWEEN).div_ceil(SIZE) + 10;
     // Some are refused because they are late: there are more coordinates than reports that fit.
     let needed = rounds * SIZE * 5 / 4 + 50;
     let dimension = (1..1000).find(|d| d * (d + 3) / 2 >= needed).unwrap();
-    let site = Site::new(dimension as u32, rounds as u32, SIZE as u32);
-    let world = World::new(site);
-    let mut running = [0, 1].map(|role| Some(world.start(role)));
+    Site::new(dimension as u32, rounds as u32, SIZE as u32)
+}
 
-    under_load(&world, &mut rng, next, |rng| {
-        for _ in 0..kills {
+/// Kills nodes while rounds close by count, and does `between` before each kill, until every round
+/// is released.
+fn killed_by_count(
+    world: &World,
+    kills: usize,
+    rng: &mut ChaCha8Rng,
+    mut between: impl FnMut(usize),
+) {
+    let (started, rounds) = (Instant::now(), world.rounds() as usize);
+    let mut running = world.start_all();
+    under_load(world, rng, next, |rng| {
+        for kill in 0..kills {
+            between(kill);
             let more = 2 + below(rng, 2 * BETWEEN - 3);
             let last = rounds * SIZE - 3 * SIZE;
             world.allowed.store((world.allowed.load(SeqCst) + more).min(last), SeqCst);
-            let role = below(rng, 2);
-            world.kill(role, running[role].take().unwrap(), rng);
-            running[role] = Some(restart(&world, role, rng));
+            let seat = below(rng, running.len());
+            world.kill(seat, running[seat].take().unwrap(), rng);
+            running[seat] = Some(restart(world, seat, rng));
         }
         world.allowed.store(usize::MAX, SeqCst);
     });
-    restart_both(&world, &mut running);
-    let acknowledged = check(&world, rounds);
+    restart_all(world, &mut running);
+    let acknowledged = check(world, rounds);
     world.print(kills, started, acknowledged);
 }
 

@@ -21,7 +21,7 @@ use super::{
     under_load,
     uploads::{acknowledged, at_once},
     watch::check_releases_and_models,
-    world::{Sent, World, below, number, restart, restart_both},
+    world::{Role, Sent, World, below, number, restart, restart_all},
 };
 use crate::support::{Service, Site, now};
 
@@ -33,28 +33,44 @@ const DIMENSION: u32 = 17;
 #[test]
 fn by_time_everything_acknowledged_is_counted_once_or_surplus_and_every_round_released_once() {
     let (kills, seed) = (number("INCROWD_KILLS", 10), number("INCROWD_SEED", 1));
-    let started = Instant::now();
     let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+    killed_by_time(&World::new(site(kills)), kills, &mut rng, |_| ());
+}
+
+/// A task with rounds enough for so many kills.
+pub(super) fn site(kills: usize) -> Site {
     // What takes longer than the rounds do happens to a task that is over.
     let stage = |(size, window)| (kills as u32 * 5 / 8 + 4, size, window);
-    let world = World::new(Site::timed(DIMENSION, &STAGES.map(stage)));
-    let mut running = [0, 1].map(|role| Some(world.start(role)));
+    Site::timed(DIMENSION, &STAGES.map(stage))
+}
+
+/// Kills nodes while rounds close by time, and does `between` before each kill, until every round is
+/// released.
+pub(super) fn killed_by_time(
+    world: &World,
+    kills: usize,
+    rng: &mut ChaCha8Rng,
+    mut between: impl FnMut(usize),
+) {
+    let started = Instant::now();
+    let mut running = world.start_all();
     let (mut at_closings, mut away) = (0, 0);
 
-    under_load(&world, &mut rng, next, |rng| {
-        for _ in 0..kills {
-            let role = below(rng, 2);
-            at_closings += usize::from(kill(&world, role, running[role].take().unwrap(), rng));
+    under_load(world, rng, next, |rng| {
+        for kill_number in 0..kills {
+            between(kill_number);
+            let seat = below(rng, running.len());
+            at_closings += usize::from(kill(world, seat, running[seat].take().unwrap(), rng));
             if below(rng, 6) == 0 {
                 away += 1;
                 let windows = 1.0 + below(rng, 3000) as f64 / 1000.0;
                 thread::sleep(Duration::from_millis(u64::from(STAGES[0].1)).mul_f64(windows));
             }
-            running[role] = Some(restart(&world, role, rng));
+            running[seat] = Some(restart(world, seat, rng));
         }
     });
-    restart_both(&world, &mut running);
-    let (acknowledged, surplus) = check(&world);
+    restart_all(world, &mut running);
+    let (acknowledged, surplus) = check(world);
     world.print(kills, started, acknowledged);
     println!(
         "{at_closings} at a closing, {away} away over one to four windows; \
@@ -64,13 +80,13 @@ fn by_time_everything_acknowledged_is_counted_once_or_surplus_and_every_round_re
 
 /// Kills a service at any moment of a window, when it has just told somebody something, or when a
 /// round is being closed: then true.
-fn kill(world: &World, role: usize, service: Service, rng: &mut ChaCha8Rng) -> bool {
+fn kill(world: &World, seat: usize, service: Service, rng: &mut ChaCha8Rng) -> bool {
     let mechanism = world.site.task.mechanism();
     let window = Duration::from_millis(u64::from(STAGES[0].1));
     match below(rng, 4) {
         0 => thread::sleep(window.mul_f64(below(rng, 1000) as f64 / 1000.0)),
         1 => {
-            world.kill_when_learned(role, service, window);
+            world.kill_when_learned(seat, service, window);
             return false;
         }
         _ => {
@@ -78,7 +94,10 @@ fn kill(world: &World, role: usize, service: Service, rng: &mut ChaCha8Rng) -> b
             if let Some(OpenRound::Open(round)) = mechanism.round_at(time) {
                 let closes = mechanism.window(round).unwrap().unwrap().closes;
                 // The bandit has work when the release is shown.
-                let delay = ShufflerConfig::default().release_delay_milliseconds * role as u64;
+                let delay = match world.seats[seat].role {
+                    Role::Shuffler => 0,
+                    Role::Bandit => ShufflerConfig::default().release_delay_milliseconds,
+                };
                 let until = Duration::from_millis(closes + delay - time);
                 let off = Duration::from_micros(below(rng, 15_000) as u64);
                 thread::sleep((until + off).saturating_sub(Duration::from_millis(2)));

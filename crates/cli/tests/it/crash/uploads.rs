@@ -15,29 +15,41 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     PATIENCE, UPLOADERS,
-    world::{World, below},
+    world::{Role, World, below},
 };
 use crate::support::{Answer, Caller, Parcel, post};
 
 /// A service that has not started again.
 const REFUSED: TransportError = TransportError::Network(NetworkFailure::Refused);
 
-/// Asks until there is an answer that is not 503 or `early`; nothing once the test is over.
+/// Asks one node of a role after the other, by their base addresses, until there is an answer that
+/// is not 503 or `early`; nothing once the test is over.
 pub(super) fn insist(
     world: &World,
-    ask: impl Fn() -> Result<Answer, TransportError>,
+    role: Role,
+    ask: impl Fn(&str) -> Result<Answer, TransportError>,
 ) -> Option<Answer> {
+    insist_and_tell(world, role, ask).map(|(_, answer)| answer)
+}
+
+/// The same, with the seat of the node that answered.
+fn insist_and_tell(
+    world: &World,
+    role: Role,
+    ask: impl Fn(&str) -> Result<Answer, TransportError>,
+) -> Option<(usize, Answer)> {
     let began = Instant::now();
     while !world.over.load(SeqCst) {
         assert!(began.elapsed() < PATIENCE, "no answer");
-        match ask() {
+        let seat = world.next(role);
+        match ask(&world.seats[seat].url) {
             Ok(answer) if answer.status == 503 => {}
             // By time only: rounds that closed in its absence come first.
             Ok(answer) if answer.status == 409 && answer.problem() == "early" => {
                 let by_time = world.site.task.mechanism().window(1).unwrap().is_some();
                 assert!(by_time, "a round that has not begun: the shuffler forgot one");
             }
-            Ok(answer) => return Some(answer),
+            Ok(answer) => return Some((seat, answer)),
             Err(error) => {
                 world.broken.fetch_add(usize::from(error != REFUSED), SeqCst);
             }
@@ -57,12 +69,12 @@ pub(super) fn upload(
 ) {
     let (site, caller) = (&world.site, Caller::new());
     let mut log = File::create(site.path(&format!("acknowledged-{index}"))).unwrap();
-    let url = site.at(&world.shuffler, "config");
-    let notice = site.notice(&insist(world, || caller.get(&url, None)).unwrap());
-    let url = site.at(&world.shuffler, "round");
+    let get =
+        |path: &str| insist(world, Role::Shuffler, |base| caller.get(&site.at(base, path), None));
+    let notice = site.notice(&get("config").unwrap());
     let (mut sent, mut newest) = (Vec::new(), 0);
     loop {
-        let Some(answer) = insist(world, || caller.get(&url, None)) else { return };
+        let Some(answer) = get("round") else { return };
         let Some(round) = site.round(&answer) else { return };
         assert!(round >= newest, "round {round} after {newest}");
         newest = round;
@@ -107,10 +119,11 @@ fn pack(
 
 /// Those that are acknowledged in the end; the same bytes are sent as often as it takes.
 fn deliver(world: &World, caller: &Caller, parcels: &[Parcel]) -> Vec<Parcel> {
-    let (site, base) = (&world.site, &world.shuffler);
+    let site = &world.site;
     if let [parcel] = parcels {
-        let answer = insist(world, || parcel.put(caller, site, base)).unwrap();
-        world.learned(0);
+        let put = |base: &str| parcel.put(caller, site, base);
+        let (seat, answer) = insist_and_tell(world, Role::Shuffler, put).unwrap();
+        world.learned(seat);
         if answer.status == 204 {
             return parcels.to_vec();
         }
@@ -119,8 +132,9 @@ fn deliver(world: &World, caller: &Caller, parcels: &[Parcel]) -> Vec<Parcel> {
     }
     // The first one twice.
     let body = [parcels, &parcels[..1]].concat();
-    let answer = insist(world, || post(&body, caller, site, base)).unwrap();
-    world.learned(0);
+    let post = |base: &str| post(&body, caller, site, base);
+    let (seat, answer) = insist_and_tell(world, Role::Shuffler, post).unwrap();
+    world.learned(seat);
     let told = answer.bulk();
     let places: Vec<usize> = told
         .refused
@@ -152,9 +166,8 @@ fn resend(world: &World, caller: &Caller, sent: &[Parcel], rng: &mut ChaCha8Rng)
     let back =
         if below(rng, 4) == 0 { below(rng, sent.len()) } else { below(rng, sent.len().min(4)) };
     let parcel = &sent[sent.len() - 1 - back];
-    let Some(answer) = insist(world, || parcel.put(caller, &world.site, &world.shuffler)) else {
-        return;
-    };
+    let put = |base: &str| parcel.put(caller, &world.site, base);
+    let Some(answer) = insist(world, Role::Shuffler, put) else { return };
     if answer.status == 204 {
         world.duplicates.fetch_add(1, SeqCst);
     } else {

@@ -12,13 +12,16 @@ use incrowd_envelope::Document;
 use incrowd_node::ShufflerConfig;
 use incrowd_protocol::{Model, Release, ReleaseHash};
 
-use super::{uploads::insist, world::World};
+use super::{
+    uploads::insist,
+    world::{Role, World},
+};
 use crate::support::{Caller, now};
 
 fn release(world: &World, caller: &Caller, round: u32) -> Option<Vec<u8>> {
-    let url = world.site.at(&world.shuffler, &format!("releases/{round}?wait=1"));
-    let token = world.site.token("bandit");
-    let answer = insist(world, || caller.get(&url, Some(&token)))?;
+    let (path, token) = (format!("releases/{round}?wait=1"), world.site.token("bandit"));
+    let get = |base: &str| caller.get(&world.site.at(base, &path), Some(&token));
+    let answer = insist(world, Role::Shuffler, get)?;
     if answer.status == 202 {
         return None;
     }
@@ -49,8 +52,8 @@ pub(super) fn watch_releases(world: &World) {
 }
 
 fn model(world: &World, caller: &Caller) -> Option<Model> {
-    let url = world.site.at(&world.bandit, "model");
-    let answer = insist(world, || caller.get(&url, None))?;
+    let get = |base: &str| caller.get(&world.site.at(base, "model"), None);
+    let answer = insist(world, Role::Bandit, get)?;
     if answer.status == 404 {
         return None;
     }
@@ -58,7 +61,9 @@ fn model(world: &World, caller: &Caller) -> Option<Model> {
     let model: Model = serde_json::from_slice(&answer.body).unwrap();
     let mut models = world.models.lock().unwrap();
     let first = models.entry(model.version()).or_insert_with(|| {
-        world.learned(1);
+        (0..world.seats.len())
+            .filter(|seat| world.seats[*seat].role == Role::Bandit)
+            .for_each(|seat| world.learned(seat));
         answer.body.clone()
     });
     assert_eq!(*first, answer.body, "version {} has other bytes than before", model.version());

@@ -21,9 +21,10 @@ use crate::support::{Service, Site};
 /// What the threads share.
 pub(super) struct World {
     pub(super) site: Site,
-    pub(super) ports: [u16; 2],
-    pub(super) shuffler: String,
-    pub(super) bandit: String,
+    /// The services that are killed.
+    pub(super) seats: Vec<Seat>,
+    /// Counts requests: each goes to another node of its role.
+    turns: AtomicUsize,
     /// Numbers of reports that are taken.
     pub(super) taken: AtomicUsize,
     /// How many may be taken by now, if batches close by count.
@@ -33,14 +34,39 @@ pub(super) struct World {
     /// Counts what happens in the uploaders, to tell what was before what.
     pub(super) ticks: AtomicUsize,
     pub(super) over: AtomicBool,
-    /// A shuffler that is to be killed at the next acknowledgement, a bandit at the next new model.
-    pub(super) doomed: [Mutex<Option<Service>>; 2],
+    /// By seat: a shuffler that is to be killed at its next acknowledgement, a bandit at the next
+    /// new model.
+    doomed: Vec<Mutex<Option<Service>>>,
     pub(super) killed_at_start: AtomicUsize,
     pub(super) broken: AtomicUsize,
     pub(super) duplicates: AtomicUsize,
     pub(super) refused: AtomicUsize,
     pub(super) releases: Mutex<BTreeMap<u32, Vec<u8>>>,
     pub(super) models: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
+
+/// Where a service is.
+pub(super) struct Seat {
+    pub(super) role: Role,
+    /// The name of its data folder.
+    data: String,
+    port: u16,
+    pub(super) url: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Shuffler,
+    Bandit,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Shuffler => "shuffler",
+            Self::Bandit => "bandit",
+        }
+    }
 }
 
 /// A report on its way.
@@ -70,7 +96,7 @@ pub(super) fn below(rng: &mut ChaCha8Rng, limit: usize) -> usize {
 }
 
 /// Ports that no outgoing connection is given while the service that has one is dead.
-fn free_ports() -> [u16; 2] {
+fn free_ports(number: usize) -> Vec<u16> {
     /// Of the tests of this process, each looks elsewhere.
     static TESTS: AtomicU16 = AtomicU16::new(0);
     let mut held = Vec::new();
@@ -78,28 +104,48 @@ fn free_ports() -> [u16; 2] {
     let first = 10_000 + process + 500 * TESTS.fetch_add(1, SeqCst);
     for port in (first..30_000).step_by(7) {
         held.extend(TcpListener::bind(("127.0.0.1", port)).ok().map(|socket| (port, socket)));
-        if let [(first, _), (second, _)] = held[..] {
-            return [first, second];
+        if held.len() == number {
+            return held.into_iter().map(|(port, _)| port).collect();
         }
     }
     panic!("no port is free");
 }
 
 impl World {
+    /// A service of each role, with stores of their own.
     pub(super) fn new(site: Site) -> Self {
-        let ports = free_ports();
-        let [shuffler, bandit] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+        Self::seated(site, &[Role::Shuffler, Role::Bandit], |role, _| role.name().into())
+    }
+
+    /// Nodes of both roles on a database.
+    pub(super) fn cluster(site: Site, roles: &[Role], database: &str) -> Self {
+        let data = |role: Role, index| format!("{}-{index}", role.name());
+        let world = Self::seated(site, roles, data);
+        for Seat { role, data, .. } in &world.seats {
+            world.site.add_node(role.name(), data, database);
+        }
+        world
+    }
+
+    fn seated(site: Site, roles: &[Role], data: impl Fn(Role, usize) -> String) -> Self {
+        let seat = |(index, (role, port)): (usize, (&Role, u16))| Seat {
+            role: *role,
+            data: data(*role, index),
+            port,
+            url: format!("http://127.0.0.1:{port}"),
+        };
+        let seats: Vec<Seat> =
+            roles.iter().zip(free_ports(roles.len())).enumerate().map(seat).collect();
         Self {
             site,
-            ports,
-            shuffler,
-            bandit,
+            turns: 0.into(),
+            doomed: seats.iter().map(|_| Mutex::default()).collect(),
+            seats,
             taken: 0.into(),
             allowed: 0.into(),
             sent: Mutex::default(),
             ticks: 0.into(),
             over: false.into(),
-            doomed: Default::default(),
             killed_at_start: 0.into(),
             broken: 0.into(),
             duplicates: 0.into(),
@@ -109,15 +155,32 @@ impl World {
         }
     }
 
-    pub(super) fn command(&self, role: usize) -> Command {
+    /// The next node of a role to be asked.
+    pub(super) fn next(&self, role: Role) -> usize {
+        let nodes: Vec<usize> =
+            (0..self.seats.len()).filter(|seat| self.seats[*seat].role == role).collect();
+        nodes[self.turns.fetch_add(1, SeqCst) % nodes.len()]
+    }
+
+    pub(super) fn command(&self, seat: usize) -> Command {
+        let Seat { role, data, port, .. } = &self.seats[seat];
+        let collected = |index: usize| self.seats[index].url.as_str();
         match role {
-            0 => self.site.shuffler(self.ports[0]),
-            _ => self.site.bandit(self.ports[1], &self.shuffler),
+            Role::Shuffler if data == role.name() => self.site.shuffler(*port),
+            Role::Shuffler => self.site.shuffler_node(data, *port),
+            Role::Bandit if data == role.name() => self.site.bandit(*port, collected(0)),
+            // Two bandits collect from two shufflers.
+            Role::Bandit => self.site.bandit_node(data, *port, collected(seat % 2)),
         }
     }
 
-    pub(super) fn start(&self, role: usize) -> Service {
-        self.site.start(&mut self.command(role))
+    pub(super) fn start(&self, seat: usize) -> Service {
+        self.site.start(&mut self.command(seat))
+    }
+
+    /// Starts all of them.
+    pub(super) fn start_all(&self) -> Vec<Option<Service>> {
+        (0..self.seats.len()).map(|seat| Some(self.start(seat))).collect()
     }
 
     pub(super) fn rounds(&self) -> u32 {
@@ -143,29 +206,29 @@ impl World {
     }
 
     /// Somebody has just learned what must now be durable.
-    pub(super) fn learned(&self, role: usize) {
-        if let Some(service) = self.doomed[role].lock().unwrap().take() {
+    pub(super) fn learned(&self, seat: usize) {
+        if let Some(service) = self.doomed[seat].lock().unwrap().take() {
             service.kill();
         }
     }
 
     /// Kills a service at any moment, or at the one when it has just told somebody something.
-    pub(super) fn kill(&self, role: usize, service: Service, rng: &mut ChaCha8Rng) {
+    pub(super) fn kill(&self, seat: usize, service: Service, rng: &mut ChaCha8Rng) {
         let longest = Duration::from_millis(25);
         if below(rng, 2) == 0 {
             thread::sleep(longest.mul_f64(below(rng, 1000) as f64 / 1000.0));
             return service.kill();
         }
-        self.kill_when_learned(role, service, longest);
+        self.kill_when_learned(seat, service, longest);
     }
 
     /// Kills a service when it has just told somebody something, or at the end of this time.
-    pub(super) fn kill_when_learned(&self, role: usize, service: Service, longest: Duration) {
-        *self.doomed[role].lock().unwrap() = Some(service);
+    pub(super) fn kill_when_learned(&self, seat: usize, service: Service, longest: Duration) {
+        *self.doomed[seat].lock().unwrap() = Some(service);
         let began = Instant::now();
-        while self.doomed[role].lock().unwrap().is_some() {
+        while self.doomed[seat].lock().unwrap().is_some() {
             if began.elapsed() > longest {
-                return self.learned(role);
+                return self.learned(seat);
             }
             thread::sleep(Duration::from_micros(200));
         }
@@ -173,22 +236,22 @@ impl World {
 }
 
 /// Starts a service, sometimes after a start that is killed.
-pub(super) fn restart(world: &World, role: usize, rng: &mut ChaCha8Rng) -> Service {
+pub(super) fn restart(world: &World, seat: usize, rng: &mut ChaCha8Rng) -> Service {
     if below(rng, 4) == 0 {
         let mut child =
-            world.command(role).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            world.command(seat).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_micros(below(rng, 60_000) as u64));
         child.kill().unwrap();
         child.wait().unwrap();
         world.killed_at_start.fetch_add(1, SeqCst);
     }
-    world.start(role)
+    world.start(seat)
 }
 
-/// Once more from the files alone.
-pub(super) fn restart_both(world: &World, running: &mut [Option<Service>; 2]) {
-    for role in [0, 1] {
-        running[role].take().unwrap().kill();
-        running[role] = Some(world.start(role));
+/// Once more from what is stored alone.
+pub(super) fn restart_all(world: &World, running: &mut [Option<Service>]) {
+    for (seat, running) in running.iter_mut().enumerate() {
+        running.take().unwrap().kill();
+        *running = Some(world.start(seat));
     }
 }

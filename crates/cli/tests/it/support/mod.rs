@@ -303,10 +303,14 @@ impl Site {
 
     /// The arguments of a role that listens on a port, 0 for a free one.
     pub fn arguments(&self, role: &str, port: u16) -> Vec<String> {
+        self.arguments_in(role, role, "settings.toml", port)
+    }
+
+    fn arguments_in(&self, role: &str, data: &str, settings: &str, port: u16) -> Vec<String> {
         let mut arguments: Vec<String> =
             [role, "--admin-listen", "127.0.0.1:0"].map(Into::into).into();
         arguments.extend(["--listen".into(), format!("127.0.0.1:{port}")]);
-        let files = [("--task", "task.toml"), ("--data", role), ("--config", "settings.toml")];
+        let files = [("--task", "task.toml"), ("--data", data), ("--config", settings)];
         for (flag, name) in files {
             arguments.extend([flag.into(), self.path(name).display().to_string()]);
         }
@@ -321,10 +325,37 @@ impl Site {
     }
 
     pub fn bandit(&self, port: u16, shuffler: &str) -> Command {
+        self.collecting(self.arguments("bandit", port), shuffler)
+    }
+
+    fn collecting(&self, arguments: Vec<String>, shuffler: &str) -> Command {
         let mut command = incrowd();
-        command.args(self.arguments("bandit", port)).args(["--shuffler-url", shuffler]);
+        command.args(arguments).args(["--shuffler-url", shuffler]);
         command.arg("--token-file").arg(self.path("bandit.token"));
         command
+    }
+
+    /// Makes the data folder of one of several nodes of a role, which use this database.
+    pub fn add_node(&self, role: &str, data: &str, database: &str) {
+        fs::create_dir(self.path(data)).unwrap();
+        for name in [&format!("{role}.keys"), "tokens.toml"] {
+            let from = self.path(role).join(name);
+            fs::copy(from, self.path(data).join(name)).unwrap();
+        }
+        let settings = fs::read_to_string(self.path("settings.toml")).unwrap();
+        fs::write(self.path("nodes.toml"), format!("store = \"{database}\"\n{settings}")).unwrap();
+    }
+
+    /// A shuffler in one of these folders.
+    pub fn shuffler_node(&self, data: &str, port: u16) -> Command {
+        let mut command = incrowd();
+        command.args(self.arguments_in("shuffler", data, "nodes.toml", port));
+        command
+    }
+
+    /// A bandit in one of these folders.
+    pub fn bandit_node(&self, data: &str, port: u16, shuffler: &str) -> Command {
+        self.collecting(self.arguments_in("bandit", data, "nodes.toml", port), shuffler)
     }
 
     pub fn start(&self, command: &mut Command) -> Service {

@@ -128,10 +128,11 @@ impl Database {
         told.map_or_else(SystemTime::now, |(at, time)| time + at.elapsed())
     }
 
-    /// What the server's clock said between these two moments.
-    pub fn set_clock(&self, asked: Instant, time: SystemTime) {
-        let told = (asked + asked.elapsed() / 2, time);
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    /// What the server's clock said just now. It is not read ahead of its time: no round closes too
+    /// early, and no release is shown too early.
+    pub fn set_clock(&self, time: SystemTime) {
+        let told = Some((Instant::now(), time));
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
     /// A session, for as long as the answer lives.
@@ -193,8 +194,8 @@ impl Database {
         let client = Arc::new(client);
         let mut session = Session { client, incarnation: 0, warned, driver };
         self.wait(session.client.batch_execute(SESSION))?;
-        let asked = Instant::now();
         let row = self.wait(session.client.query_typed_one(SERVER, &[]))?;
+        self.set_clock(row.get(6));
         let version: i32 = row.get(0);
         if version < OLDEST {
             return Err(StoreError::ServerVersion {
@@ -222,7 +223,6 @@ impl Database {
         session.incarnation = self.incarnation();
         sessions.failed = None;
         drop(sessions);
-        self.set_clock(asked, row.get(6));
         Ok(session)
     }
 

@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use incrowd_protocol::TaskId;
@@ -108,12 +108,9 @@ impl ShufflerStore for PostgresShufflerStore {
         let asked = session.wait(async |client| {
             let ids: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::BYTEA_ARRAY)];
             let (begin, rows) = (client.batch_execute("BEGIN"), client.query_typed(LOCK, &ids));
-            try_join!(begin, rows, async {
-                let asked = Instant::now();
-                Ok((asked, client.query_typed_one(CLOCK, &[]).await?))
-            })
+            try_join!(begin, rows, client.query_typed_one(CLOCK, &[]))
         });
-        let ((), rows, (asked, clock)) = match asked {
+        let ((), rows, clock) = match asked {
             Ok(answers) => answers,
             Err(error) => {
                 session.discard();
@@ -127,7 +124,7 @@ impl ShufflerStore for PostgresShufflerStore {
                 return Err(error);
             }
         };
-        self.database.set_clock(asked, clock.get(0));
+        self.database.set_clock(clock.get(0));
         let found = rows.iter().map(TaskRow::read).collect::<Result<Vec<_>, _>>()?;
         let keeping = session.keep_alive(SIGN_OF_LIFE, SIGNS_OF_LIFE);
         let turn = PostgresTurn {
