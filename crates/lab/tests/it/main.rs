@@ -12,6 +12,7 @@ mod experiment;
 mod figures;
 mod learning;
 mod reader;
+mod shards;
 mod simulate_command;
 mod tutorial;
 mod unchanged;
