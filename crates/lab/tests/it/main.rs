@@ -4,6 +4,7 @@ mod assumptions;
 mod audit;
 mod audit_command;
 mod closed_apps;
+mod cluster;
 mod demo;
 mod environments;
 mod evaluate;
