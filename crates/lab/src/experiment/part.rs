@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt, num::NonZeroU32, str::FromStr};
 use thiserror::Error;
 
 use super::{
-    ExperimentError, cell,
+    ExperimentError, cell, origin,
     runner::{Event, Line, Runner, Work},
 };
 
@@ -108,6 +108,8 @@ impl Runner<'_> {
             self.is_tuned(absent, &tried, tuning_command)?;
         }
         self.prepare(&lines)?;
+        // Not before: what fails by then leaves the folder free for another experiment.
+        origin::leave(self.experiment, self.directory)?;
         let seeds = self.tuning_seeds();
         match part.phase {
             Phase::Tune => {

@@ -99,7 +99,7 @@ pub fn run_part(
     tuning_command: &str,
     report: &(dyn Fn(Event<'_>) + Sync),
 ) -> Result<Work, ExperimentError> {
-    origin::leave(experiment, directory)?;
+    origin::check(experiment, directory)?;
     let mut runner = Runner::new(experiment, directory, report)?;
     pool(threads)?.install(|| runner.run_part(part, tuning_command))
 }

@@ -125,6 +125,10 @@ fn a_shard_that_counts_needs_the_whole_tuning_phase() {
     let (missing, message) = untuned();
     assert_eq!(missing, 24);
     assert!(
+        !directory.0.join("shards").exists(),
+        "the folder is still free for another experiment"
+    );
+    assert!(
         message.contains("24 of 24 runs of the tuning phase are missing")
             && message.ends_with("\nhint: simulate --phase tune"),
         "{message}"
