@@ -4,5 +4,6 @@ pub mod audit;
 pub mod demo;
 pub mod evaluate;
 pub mod figures;
+mod part;
 mod progress;
 pub mod simulate;

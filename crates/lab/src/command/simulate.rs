@@ -10,13 +10,16 @@ use std::{
 use clap::{Args, ValueEnum};
 use incrowd_lab::experiment::{
     Accounting, AlgorithmConfig, AlgorithmName, Event, ExperimentConfig, Finished, SummaryRow,
-    Tuning, cross, run as run_experiment,
+    Tuning, cross, run as run_experiment, run_part,
 };
 use incrowd_planner::LocalLimit;
 use incrowd_privacy::format_epsilon;
 use incrowd_sim::{Contexts, EnvironmentConfig, Rewards};
 
-use super::progress::Progress;
+use super::{
+    part::{self, PartArguments},
+    progress::Progress,
+};
 use crate::Output;
 
 /// Heading of the flags of made-up problems.
@@ -44,6 +47,12 @@ const TOLD: &str = "What learner and mechanism are told (lists are grids)";
 /// what this very program has planned is not planned again, so an interrupted command can simply be
 /// repeated. `incrowd-lab figures DIR` draws them.
 ///
+/// On several machines, --shard i/n runs the i-th part of the runs that count. Where the experiment
+/// tunes, all shards of --phase tune come before. Shards share one folder, or have one each and the
+/// folders are copied into one: after the tuning phase, as the start of all shards of the next one,
+/// and at the end, where the same command without --shard finds everything finished and writes the
+/// tables, to the last byte those of one machine.
+///
 /// Algorithms: sblb (equal batches, a model when the determinant has grown), sblb-fixed (a model
 /// from every batch), sblb-growing (growing batches), linucb, linucb-lowswitch, greedy (no
 /// privacy), jdp-tree, jdp-growing, jdp-factorized, jdp-factorized-growing (trusted server: binary
@@ -53,12 +62,13 @@ const TOLD: &str = "What learner and mechanism are told (lists are grids)";
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate
-/// experiments/trade-off.toml --out trade-off; incrowd-lab simulate --contexts sphere,one-hot --gap
-/// 0.5,0.1 --reward-noise 0.5,0.1 --out knobs
+/// experiments/trade-off.toml --out trade-off; incrowd-lab simulate experiments/trade-off.toml --out
+/// trade-off --phase tune --shard 1/4; incrowd-lab simulate --contexts sphere,one-hot --gap 0.5,0.1
+/// --reward-noise 0.5,0.1 --out knobs
 #[derive(Args)]
 pub struct Arguments {
-    /// An experiment file; only --runs, --seed, --horizon, --threads, --out and --output go with
-    /// it.
+    /// An experiment file; only --runs, --seed, --horizon, --threads, --shard, --phase, --out and
+    /// --output go with it.
     file: Option<PathBuf>,
     /// What is compared.
     #[arg(long, value_delimiter = ',', value_parser = algorithm, conflicts_with = "file",
@@ -255,6 +265,8 @@ pub struct Arguments {
     /// Threads, 1 to 1024; all cores if not given.
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    #[command(flatten)]
+    part: PartArguments,
     /// Directory of the results; a repeated command continues there.
     #[arg(long, value_name = "DIR", default_value = "simulation")]
     out: PathBuf,
@@ -308,8 +320,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
     let progress = Progress::new();
     let report = |event: Event<'_>| progress.show(event);
-    let (command, threads) = (command(), arguments.threads.map(usize::from));
-    let finished = run_experiment(&experiment, &arguments.out, threads, &command, &report);
+    let (out, threads) = (&arguments.out, arguments.threads.map(usize::from));
+    if let Some(part) = arguments.part.part() {
+        let command = shell(part::tuning_command(words()));
+        let work = run_part(&experiment, out, threads, part, &command, &report);
+        progress.finish();
+        part::print(part, work?, out, arguments.output);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let finished = run_experiment(&experiment, out, threads, &shell(words()), &report);
     progress.finish();
     let finished = finished?;
     eprintln!(
@@ -317,7 +336,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         finished.planned,
         finished.ran,
         finished.reused,
-        arguments.out.display()
+        out.display()
     );
     match arguments.output {
         Output::Json => out!("{}", serde_json::to_string_pretty(&finished.summary)?),
@@ -431,8 +450,13 @@ fn from_flags(arguments: &Arguments) -> Result<ExperimentConfig, String> {
     })
 }
 
-/// The command as it was given, to be given again.
-fn command() -> String {
+/// The words of this command after its name.
+fn words() -> impl Iterator<Item = String> {
+    env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned())
+}
+
+/// A command of these words, to be given to a shell.
+fn shell(words: impl IntoIterator<Item = String>) -> String {
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:+".contains(c);
         if !word.is_empty() && word.chars().all(plain) {
@@ -441,8 +465,7 @@ fn command() -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    let words = env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
-    let words = words.collect::<Vec<_>>();
+    let words: Vec<String> = words.into_iter().map(quoted).collect();
     format!("incrowd-lab {}", words.join(" "))
 }
 

@@ -1,7 +1,7 @@
 //! One run of one algorithm, and the file that remembers it.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -10,12 +10,12 @@ use incrowd_protocol::{Layout, LearnerConfig, MechanismHash, Prior, PriorConfig}
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{AlgorithmConfig, AlgorithmName, Experiment, ExperimentError, Prepared, Setting};
+use super::{AlgorithmConfig, AlgorithmName, Experiment, ExperimentError, Prepared, Setting, file};
 use incrowd_sim::{Algorithm as _, ArrivalsConfig, DropConfig, Environment, Simulation, Summary};
 
 /// To be raised when the same cell gives another result than before: then nothing old is taken for
 /// new.
-const RESULTS: u32 = 2;
+pub(super) const RESULTS: u32 = 2;
 /// Points of a curve.
 const POINTS: i32 = 50;
 /// People between two reports of progress, at most.
@@ -146,22 +146,17 @@ pub(super) fn load(directory: &Path, key: &str, prepared: &Prepared) -> Option<C
     (result.mechanism == prepared.guarantee().mechanism()).then_some(result)
 }
 
-/// Writes a result in one step: a file is either whole or not there.
+/// Writes a result.
 pub(super) fn save(
     directory: &Path,
     key: &str,
     result: &CellResult,
 ) -> Result<(), ExperimentError> {
-    let target = path(directory, key);
-    let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
-    let write = || -> io::Result<()> {
-        fs::write(&temporary, serde_json::to_vec(result)?)?;
-        fs::rename(&temporary, &target)
-    };
-    write().map_err(|error| ExperimentError::Io { path: target.clone(), error })
+    file::replace(&path(directory, key), |file| Ok(serde_json::to_writer(file, result)?))
 }
 
-fn path(directory: &Path, key: &str) -> PathBuf {
+/// The file of a run.
+pub(super) fn path(directory: &Path, key: &str) -> PathBuf {
     directory.join("cells").join(format!("{key}.json"))
 }
 

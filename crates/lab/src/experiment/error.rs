@@ -121,6 +121,34 @@ pub enum ExperimentError {
         /// Why.
         error: SimulationError,
     },
+    /// A shard of the runs that count, before the tuning phase is finished.
+    #[error(
+        "{}: {missing} of {all} runs of the tuning phase are missing, must all be there before the shards of the runs that count\nhint: {command}",
+        directory.display()
+    )]
+    Untuned {
+        /// The folder of the results.
+        directory: PathBuf,
+        /// Runs that are missing.
+        missing: usize,
+        /// All runs of the phase.
+        all: usize,
+        /// What runs the tuning phase.
+        command: String,
+    },
+    /// Shards of two experiments in one folder.
+    #[error(
+        "{}: shards of another experiment, {name:?}, must all be of the same one; these keys differ: {differs}\nhint: join folders of one experiment only, or give another --out",
+        path.display()
+    )]
+    OtherExperiment {
+        /// What the shards of the other experiment left.
+        path: PathBuf,
+        /// Title of the other experiment.
+        name: String,
+        /// Keys of the experiment file that differ; `data` is that of the environments.
+        differs: String,
+    },
     /// No threads.
     #[error("the threads could not be started: {0}")]
     Threads(String),

@@ -1,12 +1,12 @@
 //! What is needed to run an experiment again, and what was proved about it.
 
-use std::{fs, path::Path};
+use std::{io::Write, path::Path};
 
 use serde_json::{Value, json};
 
 use incrowd_sim::Source;
 
-use super::{Experiment, ExperimentError};
+use super::{Experiment, ExperimentError, file};
 
 /// Writes `manifest.json`. No time of day and no duration: the same experiment writes the same
 /// bytes.
@@ -32,5 +32,5 @@ pub(super) fn write(
         "results": results,
     });
     let path = directory.join("manifest.json");
-    fs::write(&path, format!("{manifest:#}\n")).map_err(|error| ExperimentError::Io { path, error })
+    file::replace(&path, |file| writeln!(file, "{manifest:#}"))
 }

@@ -7,7 +7,7 @@
 //! one, and who could as well write a table.
 
 use std::{
-    env, fs, io,
+    env, fs,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{ExperimentError, Prepared, cell::Cell};
+use super::{ExperimentError, Prepared, cell::Cell, file};
 
 /// The plans of one directory, for the program that runs.
 pub(super) struct Plans {
@@ -63,20 +63,16 @@ impl Plans {
         prepared.is_about_itself().then_some(prepared)
     }
 
-    /// Keeps a plan, in one step: a file is either whole or not there.
+    /// Keeps a plan.
     pub fn save(&self, preparation: &Cell<'_>, prepared: &Prepared) -> Result<(), ExperimentError> {
         let Some(identity) = self.identity(preparation) else {
             return Ok(());
         };
-        let target = self.path(&identity);
-        let write = || -> io::Result<()> {
+        file::replace(&self.path(&identity), |file| {
             let plan = serde_json::to_value(prepared)?;
             let checksum = checksum(&identity, &plan);
-            let temporary = target.with_extension(format!("{}.tmp", std::process::id()));
-            fs::write(&temporary, serde_json::to_vec(&File { identity, plan, checksum })?)?;
-            fs::rename(&temporary, &target)
-        };
-        write().map_err(|error| ExperimentError::Io { path: target.clone(), error })
+            Ok(serde_json::to_writer(file, &File { identity, plan, checksum })?)
+        })
     }
 
     fn identity(&self, preparation: &Cell<'_>) -> Option<Value> {

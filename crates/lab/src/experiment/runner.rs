@@ -13,14 +13,12 @@ use super::{
     AlgorithmConfig, CellResult, ClosedBy, Experiment, ExperimentError, Prepared, Row, Setting,
     SummaryRow,
     cell::{self, Cell},
-    manifest,
+    manifest, origin,
+    part::{Part, Shard},
     plans::Plans,
     summary,
     table::{self, CurvePoint},
 };
-
-/// Seeds for tuning begin here: far from every seed that counts.
-const TUNING_SEEDS: u64 = 1 << 40;
 
 /// What happens while an experiment runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +37,17 @@ pub enum Event<'a> {
     Served(u64),
 }
 
+/// What a call did, and what it found done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Cells that were found finished.
+    pub reused: usize,
+    /// Cells that were run now.
+    pub ran: usize,
+    /// Algorithms in their settings that were planned and certified now; the others were found.
+    pub planned: usize,
+}
+
 /// A finished experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
@@ -55,11 +64,12 @@ pub struct Finished {
 }
 
 /// One line of the results before its seeds: an algorithm in a setting, with an exploration.
-struct Line<'a> {
-    algorithm: &'a AlgorithmConfig,
-    setting: &'a Setting,
-    variant: &'static str,
-    exploration: Option<f64>,
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a> {
+    pub algorithm: &'a AlgorithmConfig,
+    pub setting: &'a Setting,
+    pub variant: &'static str,
+    pub exploration: Option<f64>,
 }
 
 /// Runs what is not finished yet and writes `table.csv`, `curves.csv` and `manifest.json` into
@@ -72,60 +82,72 @@ pub fn run(
     command: &str,
     report: &(dyn Fn(Event<'_>) + Sync),
 ) -> Result<Finished, ExperimentError> {
-    let cells = directory.join("cells");
-    fs::create_dir_all(&cells).map_err(|error| ExperimentError::Io { path: cells, error })?;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads.unwrap_or(0))
-        .build()
-        .map_err(|error| ExperimentError::Threads(error.to_string()))?;
-    let mut runner = Runner {
-        experiment,
-        directory,
-        report,
-        results: HashMap::new(),
-        prepared: HashMap::new(),
-        reused: 0,
-        ran: 0,
-        planned: 0,
-    };
-    pool.install(|| runner.run(command))
+    origin::check(experiment, directory)?;
+    let mut runner = Runner::new(experiment, directory, report)?;
+    pool(threads)?.install(|| runner.run(command))
 }
 
-struct Runner<'a> {
-    experiment: &'a Experiment,
-    directory: &'a Path,
+/// Runs what is not finished yet of one part of an experiment and writes no tables: [`run`] does,
+/// in the folder that all parts were run in or copied to, and gives the same bytes as without parts.
+///
+/// `tuning_command` is how the tuning phase is run; an error names it.
+pub fn run_part(
+    experiment: &Experiment,
+    directory: &Path,
+    threads: Option<usize>,
+    part: Part,
+    tuning_command: &str,
+    report: &(dyn Fn(Event<'_>) + Sync),
+) -> Result<Work, ExperimentError> {
+    origin::check(experiment, directory)?;
+    let mut runner = Runner::new(experiment, directory, report)?;
+    pool(threads)?.install(|| runner.run_part(part, tuning_command))
+}
+
+fn pool(threads: Option<usize>) -> Result<rayon::ThreadPool, ExperimentError> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or(0))
+        .build()
+        .map_err(|error| ExperimentError::Threads(error.to_string()))
+}
+
+pub(super) struct Runner<'a> {
+    pub experiment: &'a Experiment,
+    pub directory: &'a Path,
     report: &'a (dyn Fn(Event<'_>) + Sync),
     results: HashMap<String, CellResult>,
     /// Planned and certified algorithms by their key.
     prepared: HashMap<String, Prepared>,
-    reused: usize,
-    ran: usize,
-    planned: usize,
+    pub work: Work,
 }
 
-impl Runner<'_> {
+/// A run without its result yet: its line, its identity and the name of its file.
+pub(super) type Missing<'l> = (&'l Line<'l>, Cell<'l>, String);
+
+impl<'a> Runner<'a> {
+    fn new(
+        experiment: &'a Experiment,
+        directory: &'a Path,
+        report: &'a (dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Self, ExperimentError> {
+        let cells = directory.join("cells");
+        fs::create_dir_all(&cells).map_err(|error| ExperimentError::Io { path: cells, error })?;
+        let (results, prepared, work) = (HashMap::new(), HashMap::new(), Work::default());
+        Ok(Self { experiment, directory, report, results, prepared, work })
+    }
+
     fn run(&mut self, command: &str) -> Result<Finished, ExperimentError> {
         let settings = self.experiment.settings();
-        let config = self.experiment.config();
-        let mut lines = Vec::new();
-        for setting in &settings {
-            for algorithm in &config.algorithms {
-                let exploration = algorithm.name.explores().then(|| default_exploration(algorithm));
-                lines.push(Line { algorithm, setting, variant: "default", exploration });
-            }
-        }
+        let mut lines = self.lines(&settings);
         // First of all: what cannot be planned should fail before hours of running.
         self.prepare(&lines)?;
-        // From the last to the first, so that the indices stay right: each stands behind its
-        // default.
-        for (index, best) in self.tuned(&lines)?.into_iter().rev() {
-            let Line { algorithm, setting, .. } = lines[index];
-            let line = Line { algorithm, setting, variant: "tuned", exploration: Some(best) };
-            lines.insert(index + 1, line);
-        }
-        let seeds: Vec<u64> =
-            (0..u64::from(config.runs)).map(|i| config.seed.wrapping_add(i)).collect();
-        self.finish_cells(&lines, &seeds, Event::Running)?;
+        let tried = self.tried(&lines);
+        let missing = self.missing(&tried, &self.tuning_seeds(), Shard::WHOLE);
+        self.finish(missing, Event::Tuning)?;
+        self.add_tuned(&mut lines, &tried);
+        let seeds = self.seeds();
+        let missing = self.missing(&lines, &seeds, Shard::WHOLE);
+        self.finish(missing, Event::Running)?;
 
         let mut rows = Vec::new();
         let mut curves = Vec::new();
@@ -146,17 +168,37 @@ impl Runner<'_> {
             let seconds = runs.iter().map(|(_, result)| result.seconds).sum();
             summary.extend(SummaryRow::new(&rows[rows.len() - runs.len()..], seconds));
         }
-        summary::compare(&mut summary, &rows, config.against.as_deref());
+        summary::compare(&mut summary, &rows, self.experiment.config().against.as_deref());
         table::write(&self.directory.join("table.csv"), &rows)?;
         table::write(&self.directory.join("curves.csv"), &curves)?;
         let certificates: Vec<Value> =
             lines.iter().map(|line| certificate(line, self.prepared(line))).collect();
         manifest::write(self.directory, self.experiment, command, &seeds, &certificates)?;
-        let Self { reused, ran, planned, .. } = *self;
+        let Work { reused, ran, planned } = self.work;
         Ok(Finished { rows, summary, reused, ran, planned })
     }
 
-    fn cell(&self, line: &Line<'_>, seed: u64) -> Cell<'_> {
+    /// Every algorithm in every setting, with its default exploration.
+    pub fn lines<'l>(&self, settings: &'l [Setting]) -> Vec<Line<'l>>
+    where
+        'a: 'l,
+    {
+        let algorithms = &self.experiment.config().algorithms;
+        let line = |setting, algorithm: &'l AlgorithmConfig| {
+            let exploration = algorithm.name.explores().then(|| default_exploration(algorithm));
+            Line { algorithm, setting, variant: "default", exploration }
+        };
+        let all = |setting| algorithms.iter().map(move |algorithm| line(setting, algorithm));
+        settings.iter().flat_map(all).collect()
+    }
+
+    /// Seeds of the results.
+    pub fn seeds(&self) -> Vec<u64> {
+        let config = self.experiment.config();
+        (0..u64::from(config.runs)).map(|i| config.seed.wrapping_add(i)).collect()
+    }
+
+    pub fn cell(&self, line: &Line<'_>, seed: u64) -> Cell<'_> {
         Cell::new(line.algorithm, line.setting, self.experiment, line.exploration, seed)
     }
 
@@ -164,74 +206,56 @@ impl Runner<'_> {
         &self.prepared[&self.cell(line, 0).preparation().key()]
     }
 
-    fn result(&self, line: &Line<'_>, seed: u64) -> Option<&CellResult> {
+    pub fn result(&self, line: &Line<'_>, seed: u64) -> Option<&CellResult> {
         self.results.get(&self.cell(line, seed).key())
     }
 
-    /// Index of a line that can be tuned, and its best exploration.
-    fn tuned(&mut self, lines: &[Line<'_>]) -> Result<Vec<(usize, f64)>, ExperimentError> {
-        let Some(tuning) = &self.experiment.config().tuning else {
-            return Ok(Vec::new());
-        };
-        let seeds: Vec<u64> = (0..u64::from(tuning.runs))
-            .map(|i| self.experiment.config().seed.wrapping_add(TUNING_SEEDS + i))
-            .collect();
-        let mut tried = Vec::new();
-        for (index, line) in
-            lines.iter().enumerate().filter(|(_, line)| line.algorithm.is_tunable())
-        {
-            for &exploration in &tuning.explorations {
-                let exploration = Some(exploration);
-                tried.push((index, Line { exploration, ..*line }));
-            }
-        }
-        let (indices, tried): (Vec<usize>, Vec<Line<'_>>) = tried.into_iter().unzip();
-        self.finish_cells(&tried, &seeds, Event::Tuning)?;
-        let mut best: Vec<(usize, f64, f64)> = Vec::new();
-        for (index, line) in indices.into_iter().zip(&tried) {
-            let results = seeds.iter().filter_map(|&seed| self.result(line, seed));
-            let loss: f64 = results.map(loss).sum();
-            let exploration = line.exploration.unwrap_or(0.0);
-            match best.last_mut() {
-                Some(last) if last.0 == index && last.2 <= loss => {}
-                Some(last) if last.0 == index => *last = (index, exploration, loss),
-                _ => best.push((index, exploration, loss)),
-            }
-        }
-        Ok(best.into_iter().map(|(index, exploration, _)| (index, exploration)).collect())
-    }
-
-    /// Makes sure that every cell of these lines has its result.
-    fn finish_cells(
+    /// The runs of a shard that are not finished; results of the others are read.
+    ///
+    /// Runs are numbered over all lines and seeds, whatever is finished, so that the shards of one
+    /// experiment never leave one out.
+    pub fn missing<'l>(
         &mut self,
-        lines: &[Line<'_>],
+        lines: &'l [Line<'l>],
         seeds: &[u64],
-        event: fn(u64) -> Event<'static>,
-    ) -> Result<(), ExperimentError> {
+        shard: Shard,
+    ) -> Vec<Missing<'l>>
+    where
+        'a: 'l,
+    {
+        let experiment = self.experiment;
         let mut missing = Vec::new();
         let mut known = HashSet::new();
         for line in lines {
             for &seed in seeds {
-                let cell = Cell::new(
-                    line.algorithm,
-                    line.setting,
-                    self.experiment,
-                    line.exploration,
-                    seed,
-                );
+                let cell =
+                    Cell::new(line.algorithm, line.setting, experiment, line.exploration, seed);
                 let key = cell.key();
-                if self.results.contains_key(&key) || !known.insert(key.clone()) {
+                let number = known.len() as u64;
+                if !known.insert(key.clone()) || !shard.takes(number) {
+                    continue;
+                }
+                if self.results.contains_key(&key) {
                     continue;
                 }
                 match cell::load(self.directory, &key, self.prepared(line)) {
                     Some(result) => {
-                        self.reused += 1;
+                        self.work.reused += 1;
                         self.results.insert(key, result);
                     }
                     None => missing.push((line, cell, key)),
                 }
             }
         }
+        missing
+    }
+
+    /// Makes sure that all of these have their results.
+    pub fn finish(
+        &mut self,
+        missing: Vec<Missing<'_>>,
+        event: fn(u64) -> Event<'static>,
+    ) -> Result<(), ExperimentError> {
         let people = missing.iter().map(|(line, _, _)| line.setting.horizon).sum();
         if people > 0 {
             (self.report)(event(people));
@@ -251,14 +275,14 @@ impl Runner<'_> {
                 Ok((key, result))
             })
             .collect::<Result<_, ExperimentError>>()?;
-        self.ran += fresh.len();
+        self.work.ran += fresh.len();
         self.results.extend(fresh);
         Ok(())
     }
 
     /// Plans and certifies every algorithm in every setting, once; what this program planned before
     /// is found.
-    fn prepare(&mut self, lines: &[Line<'_>]) -> Result<(), ExperimentError> {
+    pub fn prepare(&mut self, lines: &[Line<'_>]) -> Result<(), ExperimentError> {
         let plans = Plans::new(self.directory)?;
         let mut missing: BTreeMap<String, (Cell<'_>, &Line<'_>)> = BTreeMap::new();
         let mut prepared = HashMap::new();
@@ -294,7 +318,7 @@ impl Runner<'_> {
         });
         let fresh: Vec<(String, Prepared)> = fresh.collect::<Result<_, ExperimentError>>()?;
         prepared.extend(fresh);
-        (self.prepared, self.planned) = (prepared, planned);
+        (self.prepared, self.work.planned) = (prepared, planned);
         Ok(())
     }
 }
@@ -326,11 +350,6 @@ fn default_exploration(algorithm: &AlgorithmConfig) -> f64 {
         _ => 1.0,
     };
     algorithm.exploration.unwrap_or(default)
-}
-
-/// What tuning makes small.
-fn loss(result: &CellResult) -> f64 {
-    if result.knows_regret { result.summary.regret } else { -result.summary.reward }
 }
 
 fn row(line: &Line<'_>, seed: u64, result: &CellResult, prepared: &Prepared) -> Row {

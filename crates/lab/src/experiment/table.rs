@@ -1,10 +1,10 @@
 //! The tidy table an experiment leaves behind: one row per run, and one per point of its curve.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Assumptions, ExperimentError, cell::digest};
+use super::{Assumptions, ExperimentError, cell::digest, file};
 
 /// What makes a run comparable with others: everything but the algorithm and the seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -212,17 +212,13 @@ impl Row {
     }
 }
 
-/// Writes rows as CSV with a header, in one step.
+/// Writes rows as CSV with a header.
 pub(super) fn write<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), ExperimentError> {
-    let temporary = path.with_extension("tmp");
-    let write = || -> io::Result<()> {
-        let mut writer = csv::Writer::from_path(&temporary).map_err(io::Error::from)?;
+    file::replace(path, |file| {
+        let mut writer = csv::Writer::from_writer(file);
         for row in rows {
             writer.serialize(row).map_err(io::Error::from)?;
         }
-        writer.flush()?;
-        drop(writer);
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|error| ExperimentError::Io { path: path.into(), error })
+        writer.flush()
+    })
 }
