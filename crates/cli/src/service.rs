@@ -1,10 +1,11 @@
 //! `incrowd serve`, `shuffler`, `bandit` and `config`: the services and their settings.
 
-use std::{env, error::Error, path::PathBuf, process::ExitCode};
+use std::{env, error::Error, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::{Args, Subcommand};
 use incrowd_node::{
     AdmissionKind, Files, Layers, LogFormat, Node, NodeConfig, Roles, Signals, init_log,
+    store::{BanditStore, Stores},
 };
 use serde::Serialize;
 
@@ -36,6 +37,11 @@ struct Flags {
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
+    /// What keeps the stores: sqlite, or postgres://USER@HOST[,HOST...]/DATABASE, which any number of
+    /// nodes share.
+    #[arg(long, value_name = "STORE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     /// Task file from this operator, or the id of a task that was served from the data folder; may
     /// be given several times.
     #[arg(long = "task", value_name = "TOML")]
@@ -126,6 +132,29 @@ impl Flags {
             Some((flag, path)) => Err(format!("{flag} is {}, must be UTF-8 text", path.display())),
             None => Ok(()),
         }
+    }
+}
+
+/// Where a bandit's store is.
+#[derive(Args, Serialize)]
+pub struct BanditStoreArguments {
+    /// TOML file with the settings of the bandit.
+    #[arg(long, value_name = "TOML", env = "INCROWD_CONFIG")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Data folder of the bandit [default: incrowd-data].
+    #[arg(long, value_name = "FOLDER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<PathBuf>,
+}
+
+impl BanditStoreArguments {
+    /// The store, also of a running bandit, and the files beside it.
+    pub fn open(&self) -> Result<(Files, Arc<dyn BanditStore>), Box<dyn Error>> {
+        let config = Layers::new(self.config.as_deref(), environment(), self)?.config()?;
+        let stores = Stores::of(&config)?;
+        let none = || format!("there is no bandit's store yet: {stores}");
+        Ok((Files::of(&config.data), stores.inspect_bandit()?.ok_or_else(none)?))
     }
 }
 

@@ -4,13 +4,9 @@ use std::{error::Error, path::PathBuf, sync::Arc};
 
 use clap::Args;
 use incrowd_bandit::{Bandit, MeanReward, Uplift};
-use incrowd_node::{
-    Files,
-    store::{BanditStore, SqliteBanditStore},
-};
 use incrowd_protocol::Release;
 
-use crate::{Output, print::wrapped};
+use crate::{Output, print::wrapped, service::BanditStoreArguments};
 
 /// More than so many times as many people are no advice.
 const MOST_TIMES: f64 = 1000.0;
@@ -27,9 +23,8 @@ const MOST_TIMES: f64 = 1000.0;
 /// Example: incrowd task uplift --data incrowd-data --task comparison.toml
 #[derive(Args)]
 pub struct Arguments {
-    /// Data folder of the bandit.
-    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    store: BanditStoreArguments,
     /// The file of the comparison task (`incrowd plan --comparison`).
     #[arg(long, value_name = "TOML")]
     task: PathBuf,
@@ -42,9 +37,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let files = Files::of(&arguments.data);
+    let (files, store) = arguments.store.open()?;
     let task = files.task(&arguments.task)?;
-    let store = SqliteBanditStore::inspect(&files.bandit_store)?;
     let mut bandit = Bandit::new(Arc::new(task.config().clone()));
     for (_, release) in store.releases(&task.id())? {
         let release: Release = serde_json::from_slice(&release)?;

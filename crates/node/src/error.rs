@@ -105,6 +105,12 @@ pub enum ServiceError {
         /// The data folder.
         data: PathBuf,
     },
+    /// Two settings with one store.
+    #[error("both settings have the same stores, {store}, must be different ones")]
+    SameStore {
+        /// Which.
+        store: String,
+    },
     /// A task that is to be removed and would be begun anew.
     #[error(
         "task {task} is named by {path}, so the next start would begin it anew: take the file out of the settings first"

@@ -3,20 +3,17 @@
 use std::{error::Error, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use incrowd_node::{
-    Files,
-    store::{BanditStore, SqliteBanditStore},
-};
 use incrowd_privacy::certify;
 use serde_json::json;
+
+use crate::service::BanditStoreArguments;
 
 /// Models, releases or privacy ledger of a task, a JSON object a line, also from a running
 /// bandit's store.
 #[derive(Args)]
 pub struct Arguments {
-    /// Data folder of the bandit.
-    #[arg(long, value_name = "FOLDER", default_value = "incrowd-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    store: BanditStoreArguments,
     /// The task's file.
     #[arg(long, value_name = "TOML")]
     task: PathBuf,
@@ -36,10 +33,9 @@ enum Export {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let Arguments { data, task, what } = arguments;
-    let files = Files::of(data);
+    let Arguments { store, task, what } = arguments;
+    let (files, store) = store.open()?;
     let task = files.task(task)?;
-    let store = SqliteBanditStore::inspect(&files.bandit_store)?;
     let line = |bytes: Vec<u8>| out!("{}", String::from_utf8_lossy(&bytes));
     match what {
         Export::Models => store.models(&task.id())?.into_iter().for_each(|model| line(model.bytes)),

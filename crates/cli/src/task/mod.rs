@@ -3,6 +3,7 @@
 mod backup;
 mod export;
 mod file;
+mod moving;
 mod purge;
 mod running;
 
@@ -12,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::uplift;
 
-/// Task files, running tasks, exports and backups.
+/// Task files, running tasks, exports, backups, and moves to other stores.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -39,6 +40,7 @@ enum Command {
     Uplift(uplift::Arguments),
     Backup(backup::BackupArguments),
     Restore(backup::RestoreArguments),
+    Move(moving::MoveArguments),
     Purge(purge::PurgeArguments),
 }
 
@@ -52,6 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Uplift(arguments) => uplift::run(arguments)?,
         Command::Backup(arguments) => backup::back_up(arguments)?,
         Command::Restore(arguments) => backup::restore(arguments)?,
+        Command::Move(arguments) => moving::run(arguments)?,
         Command::Purge(arguments) => purge::purge(arguments)?,
     }
     Ok(ExitCode::SUCCESS)

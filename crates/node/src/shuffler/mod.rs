@@ -494,7 +494,7 @@ async fn forget(admission: Arc<dyn Admission>, handle: Arc<TaskHandle>) {
 }
 
 /// The store with its entries under the keys of rounds.
-fn guarded(
+pub(crate) fn guarded(
     config: &NodeConfig,
     store: Arc<dyn ShufflerStore>,
 ) -> Result<Arc<GuardedStore>, ServiceError> {

@@ -18,7 +18,7 @@ pub enum StoreError {
     #[error("the store is not available: {0}")]
     Unavailable(#[from] rusqlite::Error),
     /// The database server does not answer as it should: gone, full, read-only, restarting.
-    #[error("the database is not available: {0}")]
+    #[error("the database refuses or does not answer: {}", said(.0))]
     Database(#[source] tokio_postgres::Error),
     /// The database did not answer in time.
     #[error("the database did not answer within {} s", .0.as_secs())]
@@ -32,7 +32,7 @@ pub enum StoreError {
     #[error("the database could not be reached a moment ago")]
     Unreachable,
     /// Two transactions were in each other's way. The same again may work.
-    #[error("the database gave up a transaction because of another one: {0}")]
+    #[error("the database gave up a transaction because of another one: {}", said(.0))]
     Conflict(#[source] tokio_postgres::Error),
     /// The commit was not replicated as the server is set to do.
     #[error("the database committed without waiting for its standby")]
@@ -73,6 +73,9 @@ pub enum StoreError {
     /// A task that was moved to another store.
     #[error("task {0} was moved to another store (`incrowd task move`)")]
     Moved(TaskId),
+    /// A task that is to be moved to a store which has it already.
+    #[error("task {0} is in the store already, and it is not what was moved there before")]
+    Known(TaskId),
     /// Nodes that do not share what they must.
     #[error(
         "{what} of this node differs from that of the nodes which use the database already: {rule}"
@@ -170,6 +173,15 @@ pub enum StoreError {
         /// Round that comes next.
         next: u32,
     },
+}
+
+/// What the server said; otherwise, what happened to the connection.
+fn said(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return format!("{} ({})", said.message(), said.code().code());
+    }
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
 }
 
 impl StoreError {

@@ -9,8 +9,8 @@ use incrowd_protocol::{Task, TaskId};
 use incrowd_shuffler::{Entry, Kind};
 
 use super::{
-    Absorbed, BanditStore, Change, Clock, CommitError, Head, Log, ReleaseHash, Seq, ShufflerStore,
-    SignedRelease, Step, StoreError, StoredModel, Turn, check_last_round,
+    Absorbed, BanditStore, Change, Clock, CommitError, Head, Learned, Log, ReleaseHash, Seq,
+    ShufflerStore, SignedRelease, Step, StoreError, StoredModel, Turn, check_last_round,
 };
 
 /// A shuffler's memory that is gone with the process: for tests.
@@ -227,6 +227,22 @@ impl BanditStore for MemoryBanditStore {
             lock(&self.0).iter().map(|(id, task)| (*id, task.releases.len() as u32)).collect();
         tasks.sort_by_key(|(id, _)| *id);
         Ok(tasks)
+    }
+
+    fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
+        let mut tasks = lock(&self.0);
+        let open = tasks.entry(*task).or_default();
+        let release = |round: u32| {
+            let found = open.releases.get(round as usize - 1);
+            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
+        };
+        let (rounds, models) = (open.releases.len() as u32, open.models.len());
+        if !learned.is_known(task, rounds, models, release)? {
+            open.statistics = learned.absorbed.as_ref().map(|absorbed| absorbed.statistics.clone());
+            open.releases.clone_from(&learned.releases);
+            open.models.clone_from(&learned.models);
+        }
+        Ok(())
     }
 
     fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {

@@ -198,6 +198,28 @@ pub struct Step<'a> {
     pub model: Option<&'a StoredModel>,
 }
 
+impl Learned {
+    /// Whether there is nothing to be imported, because a store has it all: so many releases, of
+    /// which this finds one by its round.
+    fn is_known(
+        &self,
+        task: &TaskId,
+        rounds: u32,
+        models: usize,
+        release: impl FnOnce(u32) -> Result<Option<ReleaseHash>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        if rounds == 0 && models == 0 {
+            return Ok(false);
+        }
+        let last = self.releases.last().map(|(round, body)| (*round, ReleaseHash::of(body)));
+        let same = match last {
+            None => true,
+            Some((round, hash)) => round <= rounds && release(round)? == Some(hash),
+        };
+        if same && self.models.len() <= models { Ok(true) } else { Err(StoreError::Known(*task)) }
+    }
+}
+
 impl Step<'_> {
     /// Whether this step follows what a store has: its last round, 0 before the first, and its last
     /// release.
@@ -227,6 +249,16 @@ pub struct Absorbed {
     pub statistics: Statistics,
     /// The last of them; none before the first.
     pub last: Option<ReleaseHash>,
+}
+
+/// All that a bandit has of a task, to be moved to another store.
+pub struct Learned {
+    /// Where it stands; none before the first model.
+    pub absorbed: Option<Absorbed>,
+    /// Every absorbed release with its round, in order.
+    pub releases: Vec<(u32, Vec<u8>)>,
+    /// Every model, oldest first.
+    pub models: Vec<StoredModel>,
 }
 
 /// The bandit's memory.
@@ -264,6 +296,11 @@ pub trait BanditStore: Send + Sync {
 
     /// The tasks in the store and the last round that each has absorbed, 0 before the first.
     fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError>;
+
+    /// Writes down what another store has of a task, in one durable step. A task that has learned
+    /// something here is left as it is, if that is the same or goes on from it, and refused
+    /// otherwise.
+    fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError>;
 
     /// Removes all of a task: releases, statistics and models. Whether there was something.
     fn purge(&self, task: &TaskId) -> Result<bool, StoreError>;

@@ -8,7 +8,7 @@ use incrowd_protocol::{Task, TaskId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    Absorbed, BanditStore, ReleaseHash, Step, StoreError, StoredModel, check_last_round,
+    Absorbed, BanditStore, Learned, ReleaseHash, Step, StoreError, StoredModel, check_last_round,
     rows::{checked, with_checksum},
     sqlite::{Database, Schema, purge, task_ids, truncate_wal},
 };
@@ -82,10 +82,7 @@ impl BanditStore for SqliteBanditStore {
         let transaction = database.writer.transaction()?;
         let (number, last_round, last) = last(&transaction, task)?;
         step.check(last_round, last)?;
-        transaction.execute(
-            "INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)",
-            params![number, step.round, with_checksum(step.release.to_vec())],
-        )?;
+        write_release(&transaction, number, step.round, step.release)?;
         write(&transaction, number, step.round, step.statistics, step.model)?;
         transaction.commit()?;
         Ok(())
@@ -125,12 +122,59 @@ impl BanditStore for SqliteBanditStore {
         tasks.into_iter().map(|task| Ok((task, last(&database.writer, &task)?.1))).collect()
     }
 
+    fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
+        let (models, releases) = (self.models(task)?.len(), self.releases(task)?);
+        let release = |round: u32| {
+            let found = releases.get(round as usize - 1);
+            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
+        };
+        if learned.is_known(task, releases.len() as u32, models, release)? {
+            return Ok(());
+        }
+        let mut database = self.database();
+        let transaction = database.writer.transaction()?;
+        transaction.execute("INSERT OR IGNORE INTO task (id) VALUES (?1)", [task.bytes()])?;
+        let (number, ..) = last(&transaction, task)?;
+        for (round, body) in &learned.releases {
+            write_release(&transaction, number, *round, body)?;
+        }
+        for model in &learned.models {
+            write_model(&transaction, number, model)?;
+        }
+        if let Some(Absorbed { statistics, .. }) = &learned.absorbed {
+            write(&transaction, number, statistics.round(), statistics, None)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
     fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
         let mut database = self.database();
         let removed = purge(&mut database, task, &["release", "model"])?;
         truncate_wal(&database.writer)?;
         Ok(removed)
     }
+}
+
+fn write_release(
+    connection: &Connection,
+    number: i64,
+    round: u32,
+    body: &[u8],
+) -> Result<(), StoreError> {
+    let row = params![number, round, with_checksum(body.to_vec())];
+    connection.execute("INSERT INTO release (task, round, bytes) VALUES (?1, ?2, ?3)", row)?;
+    Ok(())
+}
+
+fn write_model(
+    connection: &Connection,
+    number: i64,
+    StoredModel { version, bytes }: &StoredModel,
+) -> Result<(), StoreError> {
+    let row = params![number, *version as i64, with_checksum(bytes.clone())];
+    connection.execute("INSERT INTO model (task, version, bytes) VALUES (?1, ?2, ?3)", row)?;
+    Ok(())
 }
 
 /// The statistics of a task's row and, if there is one, a new model.
@@ -144,10 +188,7 @@ fn write(
     let statistics = serde_json::to_vec(statistics)
         .expect("invariant: statistics are numbers, which can always be written");
     if let Some(model) = model {
-        connection.execute(
-            "INSERT INTO model (task, version, bytes) VALUES (?1, ?2, ?3)",
-            params![number, model.version as i64, with_checksum(model.bytes.clone())],
-        )?;
+        write_model(connection, number, model)?;
     }
     connection.execute(
         "UPDATE task SET round = ?2, statistics = ?3 WHERE number = ?1",

@@ -13,6 +13,7 @@ mod database;
 mod faults;
 mod gateway;
 mod history;
+mod moving;
 mod nodes;
 mod privacy_of_operation;
 mod readiness;

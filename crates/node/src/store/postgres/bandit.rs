@@ -11,7 +11,8 @@ use super::{
     settings::PostgresSettings,
 };
 use crate::store::{
-    Absorbed, BanditStore, ReleaseHash, Shared, Step, StoreError, StoredModel, check_last_round,
+    Absorbed, BanditStore, Learned, ReleaseHash, Shared, Step, StoreError, StoredModel,
+    check_last_round,
     rows::{checked, with_checksum},
 };
 
@@ -28,6 +29,9 @@ const TASK: &str = "SELECT round, last, statistics FROM incrowd_bandit.task WHER
 /// Moves a task on, if it is where the step says.
 const STEP: &str = "UPDATE incrowd_bandit.task SET round = $2, last = $3, statistics = $4
     WHERE id = $1 AND round = $5 AND last IS NOT DISTINCT FROM $6 RETURNING number";
+/// A task that was learned elsewhere.
+const IMPORT: &str = "INSERT INTO incrowd_bandit.task (id, round, last, statistics) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (id) DO UPDATE SET round = excluded.round, last = excluded.last, statistics = excluded.statistics RETURNING number";
 const RELEASE: &str = "INSERT INTO incrowd_bandit.release (task, round, bytes) VALUES ($1, $2, $3)";
 const MODEL: &str = "INSERT INTO incrowd_bandit.model (task, version, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 
@@ -63,9 +67,7 @@ impl PostgresBanditStore {
         release: Option<&[u8]>,
         model: Option<&StoredModel>,
     ) -> Result<(), StoreError> {
-        let statistics = serde_json::to_vec(statistics)
-            .expect("invariant: statistics are numbers, which can always be written");
-        let statistics = with_checksum(statistics);
+        let statistics = written(statistics);
         let name = |release: Option<ReleaseHash>| release.map(|hash| hash.bytes().to_vec());
         let (id, before, after): (&[u8], i64, i64) = (task.bytes(), from.0.into(), to.0.into());
         let (last, new) = (name(from.1), name(to.1));
@@ -88,22 +90,9 @@ impl PostgresBanditStore {
             };
             let number: i32 = row.get(0);
             if let Some(release) = release {
-                let bytes = with_checksum(release.to_vec());
-                let values: [(&(dyn ToSql + Sync), Type); 3] =
-                    [(&number, Type::INT4), (&after, Type::INT8), (&bytes, Type::BYTEA)];
-                session.wait(async |client| client.execute_typed(RELEASE, &values).await)?;
+                write_release(session, number, to.0, release)?;
             }
-            if let Some(model) = model {
-                let (version, bytes) = (model.version as i64, with_checksum(model.bytes.clone()));
-                let values: [(&(dyn ToSql + Sync), Type); 3] =
-                    [(&number, Type::INT4), (&version, Type::INT8), (&bytes, Type::BYTEA)];
-                let new =
-                    session.wait(async |client| client.execute_typed(MODEL, &values).await)?;
-                if new == 0 {
-                    return Err(StoreError::Published(model.version));
-                }
-            }
-            Ok(())
+            model.map_or(Ok(()), |model| write_model(session, number, model))
         })?;
         if let Some(model) = model {
             self.durable.add(&session, *task, model.version);
@@ -209,6 +198,37 @@ impl BanditStore for PostgresBanditStore {
         rows.iter().map(task).collect()
     }
 
+    fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
+        let (models, releases) = (self.models(task)?.len(), self.releases(task)?);
+        let release = |round: u32| {
+            let found = releases.get(round as usize - 1);
+            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
+        };
+        if learned.is_known(task, releases.len() as u32, models, release)? {
+            return Ok(());
+        }
+        let id: &[u8] = task.bytes();
+        let (round, last) = learned.absorbed.as_ref().map_or((0, None), |absorbed| {
+            let last = absorbed.last.map(|last| last.bytes().to_vec());
+            (i64::from(absorbed.statistics.round()), last)
+        });
+        let statistics = learned.absorbed.as_ref().map(|absorbed| written(&absorbed.statistics));
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&id, Type::BYTEA),
+            (&round, Type::INT8),
+            (&last, Type::BYTEA),
+            (&statistics, Type::BYTEA),
+        ];
+        self.database.session()?.transaction(|session| {
+            let row = session.wait(async |client| client.query_typed_one(IMPORT, &values).await)?;
+            let number: i32 = row.get(0);
+            for (round, body) in &learned.releases {
+                write_release(session, number, *round, body)?;
+            }
+            learned.models.iter().try_for_each(|model| write_model(session, number, model))
+        })
+    }
+
     fn purge(&self, task: &TaskId) -> Result<bool, StoreError> {
         SCHEMA.purge(&mut self.database.session()?, task, &["release", "model"])
     }
@@ -222,6 +242,37 @@ impl Shared for PostgresBanditStore {
     fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
         agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
     }
+}
+
+fn written(statistics: &Statistics) -> Vec<u8> {
+    let bytes = serde_json::to_vec(statistics)
+        .expect("invariant: statistics are numbers, which can always be written");
+    with_checksum(bytes)
+}
+
+fn write_release(
+    session: &mut Lease<'_>,
+    number: i32,
+    round: u32,
+    body: &[u8],
+) -> Result<(), StoreError> {
+    let (round, bytes) = (i64::from(round), with_checksum(body.to_vec()));
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&number, Type::INT4), (&round, Type::INT8), (&bytes, Type::BYTEA)];
+    session.wait(async |client| client.execute_typed(RELEASE, &values).await)?;
+    Ok(())
+}
+
+fn write_model(
+    session: &mut Lease<'_>,
+    number: i32,
+    model: &StoredModel,
+) -> Result<(), StoreError> {
+    let (version, bytes) = (model.version as i64, with_checksum(model.bytes.clone()));
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&number, Type::INT4), (&version, Type::INT8), (&bytes, Type::BYTEA)];
+    let new = session.wait(async |client| client.execute_typed(MODEL, &values).await)?;
+    if new == 0 { Err(StoreError::Published(model.version)) } else { Ok(()) }
 }
 
 /// A task in the database.
