@@ -112,6 +112,8 @@ class Check:
         for name, service in services.items():
             parties = {re.match(r"operator-[ab]|relay", network)[0] for network in service["networks"]}
             expect(len(parties) == 1, f"compose.yaml: {name} is in networks of {parties}")
+            if len(parties) > 1:
+                continue
             party = parties.pop()
             prefix = party.removeprefix("operator-") + "-"
             foreign = [secret for secret in names(service, "secrets") if not secret.startswith(prefix)]
