@@ -160,10 +160,16 @@ class Check:
             expect(keys <= mounted, f"compose.yaml: {name} lacks {keys - mounted}")
         if "ports" in service:
             expect(service["ports"] == [f"{found.port}:{found.port}"], f"compose.yaml: {name} publishes {service['ports']}")
-        address = re.search(r"(https?)://127\.0\.0\.1:(\d+)(/\w+)$", service["healthcheck"]["test"][-1])
-        scheme = "http" if found.role == "relay" else "https"
-        right = address and (address[1], int(address[2])) == (scheme, found.admin) and address[3] in self.probes
-        expect(right, f"compose.yaml: {name} is probed at {service['healthcheck']['test'][-1]}")
+        test = service["healthcheck"]["test"][-1]
+        if found.role == "relay":
+            address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/\w+)", test)
+            right = address and int(address[1]) == found.admin and address[2] in self.probes
+        else:
+            words = test.split()
+            right = words[:3] == ["/usr/bin/incrowd", "task", "list"] and f"https://localhost:{found.admin}" in words
+            files = {word for word in words if word.startswith(("/etc/", "/run/"))}
+            expect(files <= mounted, f"compose.yaml: the probe of {name} lacks {files - mounted}")
+        expect(right, f"compose.yaml: {name} is probed by {test}")
 
     def made(self, folder, files):
         """`prepare` works, and makes the files that are not in the repository."""
