@@ -17,6 +17,7 @@ deploy = root / "deploy"
 
 # Settings that the kit uses and this version of the program does not know: they are removed before the rest is checked.
 # A setting that the program knows is never removed, so the list can be deleted once the program knows all of them.
+# `compose/start.py` needs a program that does.
 COMING = ["store", "postgres"]
 
 PARTS = {"shuffler": "operator-a", "bandit": "operator-b", "relay": "relay"}
