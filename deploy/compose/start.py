@@ -82,7 +82,7 @@ class Networks:
         file.write_text("\n".join(lines) + "\n")
         # `ip netns exec` puts it in the place of /etc/hosts.
         folder = pathlib.Path("/etc/netns") / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / "hosts")
         return file
 
@@ -177,12 +177,14 @@ class Trial:
         user = service["environment"]["POSTGRES_USER"]
         as_postgres = ("ip", "netns", "exec", name, "runuser", "-u", "postgres", "--")
         options = service["environment"]["POSTGRES_INITDB_ARGS"].split()
-        run(*as_postgres, f"{POSTGRES}/initdb", "-D", data, "-U", user, f"--pwfile={password}", "--auth-local=trust", *options, cwd="/")
+        make = [f"{POSTGRES}/initdb", "-D", data, "-U", user, f"--pwfile={password}", "--auth-local=trust", *options]
+        run(*as_postgres, *make, cwd="/")
         with open(data / "pg_hba.conf", "a") as access:
             access.write("host all all all scram-sha-256\n")
         single = [*as_postgres, f"{POSTGRES}/postgres", "--single", "-D", data, "postgres"]
         run(*single, input=f"CREATE DATABASE {service['environment']['POSTGRES_DB']}\n", cwd="/")
-        command = [f"{POSTGRES}/postgres", *service["command"][1:], "-D", str(data), "-c", "listen_addresses=*", "-c", "unix_socket_directories="]
+        network = ["-c", "listen_addresses=*", "-c", "unix_socket_directories="]
+        command = [f"{POSTGRES}/postgres", *service["command"][1:], "-D", str(data), *network]
         return subprocess.Popen([*as_postgres, *command], stdout=log, stderr=log, cwd="/")
 
     def balancer(self, name, service):
@@ -203,8 +205,8 @@ class Trial:
             if isinstance(running, Container):
                 code, said = running.inside(*test)
             else:
-                done = subprocess.run(["ip", "netns", "exec", name, *test], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                code, said = done.returncode, done.stdout
+                done = subprocess.run(["ip", "netns", "exec", name, *test], capture_output=True, text=True)
+                code, said = done.returncode, done.stdout + done.stderr
             if code == 0:
                 return time.monotonic() - began
             time.sleep(0.2)
@@ -233,7 +235,7 @@ class Trial:
         shutil.copy(self.made / "task.toml", folder)
         for path in (folder, *folder.iterdir()):
             os.chown(path, self.image.user, self.image.group)
-        hosts = self.networks.hosts("devices", {"extra_hosts": ["shuffler.example:host-gateway"]}) if number == 0 else self.folder / "devices.hosts"
+        hosts = self.networks.hosts("devices", {"extra_hosts": ["shuffler.example:host-gateway"]})
         arguments = [*LOAD.split(), "--reports", str(reports), "--connections", "8"]
         mounts = [(hosts, "/etc/hosts", "ro"), (folder, "/var/lib/incrowd")]
         load = Container(self.image, f"incrowd-load-{number}", self.folder, arguments, mounts, "/run/netns/devices").start()
@@ -272,7 +274,7 @@ class Trial:
         deadline = time.monotonic() + 60
         while (model := self.progress("bandit", r"after (\d+) rounds")[0]) != round - 1 and time.monotonic() < deadline:
             time.sleep(1)
-        print(f"{second} of {REPORTS[1]} reports accepted; {counted} counted, {round - 1} rounds released, a model of round {model}")
+        print(f"{second} of {REPORTS[1]} reports accepted; {counted} counted, {round - 1} rounds released, model of {model}")
         ended = {name: one.end() for name, one in self.running.items() if isinstance(one, Container)}
         if counted != first + second or model != round - 1 or round < 3 or any(ended.values()):
             sys.exit(f"accepted {first + second}, counted {counted}, model of round {model}, exit codes {ended}")
