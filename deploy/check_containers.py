@@ -21,6 +21,11 @@ deploy = root / "deploy"
 COMING = ["store", "postgres"]
 
 PARTS = {"shuffler": "operator-a", "bandit": "operator-b", "relay": "relay"}
+# Who asks whom.
+TOKENS = {
+    "operator-a": {"device", "bandit", "relay", "admin", "monitor"},
+    "operator-b": {"admin", "monitor"},
+}
 API = {
     "Namespace": "v1",
     "Service": "v1",
@@ -179,6 +184,10 @@ class Check:
             plan.write_text(self.plan)
             code, said = self.run(folder / "prepare", self.incrowd, plan, made)
             self.expect(code == 0, f"deploy/compose/prepare: {said}")
+            for operator, roles in TOKENS.items() if code == 0 else ():
+                kept = tomllib.loads((made / operator / "tokens.toml").read_text())["token"]
+                given = {token["role"] for token in kept}
+                self.expect(given == roles, f"deploy/compose/prepare: {operator} takes tokens of {given}")
             for file in files:
                 inside = file.removeprefix("./made/")
                 there = (made / inside if inside != file else folder / file).is_file()
