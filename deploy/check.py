@@ -1,6 +1,8 @@
-"""The operations kit is what it says: units, settings, alerts, runbook, dashboard and tables, against each other and against the program.
+"""The operations kit is what it says: units, settings, containers, alerts, runbook, dashboard and tables, against each
+other and against the program.
 
-`python3 deploy/check.py target/debug/incrowd promtool`; needs systemd-analyze (which works without a running systemd) and promtool.
+`.venv/bin/python deploy/check.py target/debug/incrowd promtool`; needs systemd-analyze (which works without a running systemd),
+promtool, openssl and what deploy/requirements.txt names.
 """
 
 import json
@@ -11,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+
+from check_containers import containers
 
 root = pathlib.Path(__file__).resolve().parent.parent
 deploy = root / "deploy"
@@ -120,6 +124,7 @@ def settings(incrowd):
     for name in [name for name in environment if name.startswith("INCROWD_")]:
         del environment[name]
     same("settings of docs/operations.md and of `incrowd config show`", documented, known)
+    return known
 
 
 def rules(promtool):
@@ -247,12 +252,12 @@ def metrics(incrowd, used):
 def main():
     incrowd, promtool = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
     units(incrowd)
-    settings(incrowd)
+    containers(incrowd, settings(incrowd), TASK, environment, expect)
     rules(promtool)
     metrics(incrowd, dashboard())
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"4 units, {alerts.count('- alert:')} alerts, the dashboard and the metrics of running services agree")
+    print(f"4 units, containers, {alerts.count('- alert:')} alerts, the dashboard and the metrics of running services agree")
 
 
 main()
