@@ -15,11 +15,6 @@ import yaml
 root = pathlib.Path(__file__).resolve().parent.parent
 deploy = root / "deploy"
 
-# Settings that the kit uses and this version of the program does not know: they are removed before the rest is checked.
-# A setting that the program knows is never removed, so the list can be deleted once the program knows all of them.
-# `compose/start.py` needs a program that does.
-COMING = ["store", "postgres"]
-
 PARTS = {"shuffler": "operator-a", "bandit": "operator-b", "relay": "relay"}
 # Who asks whom.
 TOKENS = {
@@ -56,21 +51,12 @@ class Settings:
     def port_of(self, name):
         return int(self.values[name].rpartition(":")[2])
 
-    def without(self, names):
-        """The text without these settings and tables."""
-        text = self.text
-        for name in names:
-            text = re.sub(rf"^{name} = .*\n", "", text, flags=re.M)
-            text = re.sub(rf"^\[{name}\]\n(?:(?!\[).*\n)*", "", text, flags=re.M)
-        return text
-
 
 class Check:
     """Everything that is checked, with what is wrong so far."""
 
-    def __init__(self, incrowd, known, plan, environment, expect):
+    def __init__(self, incrowd, plan, environment, expect):
         self.incrowd, self.plan, self.environment, self.expect = incrowd, plan, environment, expect
-        self.coming = [name for name in COMING if not any(key.split(".")[0] == name for key in known)]
         self.probes = {path for path in json.loads((root / "crates/node/src/openapi.json").read_text())["paths"]}
         self.containerfile = (deploy / "image/Containerfile").read_text()
         self.user = re.search(r"^USER (\d+):(\d+)$", self.containerfile, flags=re.M).groups()
@@ -88,7 +74,7 @@ class Check:
         found = Settings(path)
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / path.name
-            file.write_text(found.without(self.coming))
+            file.write_text(found.text)
             if found.role == "relay":
                 # A relay's settings are read before the files that they name, which are not here.
                 _, said = self.run(self.incrowd, "relay", "--config", file)
@@ -364,8 +350,8 @@ class Manifests:
                 self.expect(name != "nodes" or set(ports) <= set(self.ports), f"policy {name} has ports {ports}")
 
 
-def containers(incrowd, known, plan, environment, expect):
-    """`known` are the settings that the program has, `plan` is a task without keys."""
-    check = Check(incrowd, known, plan, environment, expect)
+def containers(incrowd, plan, environment, expect):
+    """`plan` is a task without keys."""
+    check = Check(incrowd, plan, environment, expect)
     check.compose()
     check.kubernetes()

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use incrowd_node::{
-    AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Role, Roles, TaskFile, Tokens,
-    store::verify,
+    AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Role, Roles, RoundKeysConfig,
+    StoreError, TaskFile, Tokens,
+    store::{Stores, verify},
 };
 use incrowd_privacy::format_epsilon;
 use incrowd_protocol::{Task, VerificationKey, VerificationKeys};
@@ -22,12 +23,49 @@ pub fn examine(config: &NodeConfig, files: &Files, roles: Roles, findings: &mut 
     let bandit = if roles == Roles::Shuffler { Key::None } else { key(KeyRole::Bandit, findings) };
     tokens(config, files, roles, findings);
     tasks(config, roles, shuffler, bandit, findings);
+    let stores = match Stores::of(config) {
+        Ok(stores) => stores,
+        Err(error) => return findings.bad(error.to_string()),
+    };
+    if stores.database().is_some() {
+        return database(config, &stores, roles, findings);
+    }
     for (path, other) in
         [(&files.shuffler_store, Roles::Bandit), (&files.bandit_store, Roles::Shuffler)]
     {
         if roles != other {
             store(path, findings);
         }
+    }
+}
+
+/// Whether the database answers, keeps what it acknowledges, and has tables that this program
+/// knows.
+fn database(config: &NodeConfig, stores: &Stores, roles: Roles, findings: &mut Findings) {
+    let mut told = |role: &str, tasks: Result<Option<usize>, StoreError>| match tasks {
+        Ok(Some(tasks)) => {
+            findings.good(format!("{stores} has the {role}'s tables, with {tasks} tasks"));
+        }
+        Ok(None) => findings
+            .good(format!("{stores} answers; the {role}'s tables are made at the first start")),
+        Err(error) => findings.bad(format!("{stores}: {error}")),
+    };
+    if roles != Roles::Bandit {
+        let found = stores.inspect_shuffler();
+        told("shuffler", found.and_then(|store| store.map(|s| Ok(s.tasks()?.len())).transpose()));
+    }
+    if roles != Roles::Shuffler {
+        let found = stores.inspect_bandit();
+        told("bandit", found.and_then(|store| store.map(|s| Ok(s.tasks()?.len())).transpose()));
+    }
+    let own = matches!(
+        config.shuffler.round_keys,
+        None | Some(
+            RoundKeysConfig::MemoryFile { path: None } | RoundKeysConfig::File { path: None }
+        )
+    );
+    if own && roles != Roles::Bandit {
+        findings.note("shuffler.round_keys is not set: the keys of rounds are on this machine, and other nodes of the database need the same (a folder that all have, or a command)");
     }
 }
 

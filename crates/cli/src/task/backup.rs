@@ -209,7 +209,11 @@ fn stores(from: &Files, to: &Files) -> Result<Copies, Box<dyn Error>> {
         copies.push((from.clone(), to.clone()));
     }
     if copies.is_empty() {
-        return Err(format!("there is no store in the folder {}", from.data.display()).into());
+        return Err(format!(
+            "there is no store in the folder {}\nhint: with store = \"postgres://...\" the stores are in the database, which has tools for backups of its own: docs/scale-out.md, Backups",
+            from.data.display()
+        )
+        .into());
     }
     Ok(copies)
 }
