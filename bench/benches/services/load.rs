@@ -90,15 +90,26 @@ pub fn bulk(reports: &[Vec<u8>]) -> Vec<u8> {
     body
 }
 
-/// Requests a second over all connections, each of which sends its own requests one after the
-/// other, round and round if `again`.
+/// [`rate_of`] one server.
 pub fn rate(address: SocketAddr, requests: &Arc<Requests>, again: bool, expected: u16) -> f64 {
+    rate_of(&[address], requests, again, expected)
+}
+
+/// Requests a second over all connections, which go to the servers in turn. Each sends its own
+/// requests one after the other, round and round if `again`.
+pub fn rate_of(
+    addresses: &[SocketAddr],
+    requests: &Arc<Requests>,
+    again: bool,
+    expected: u16,
+) -> f64 {
     runtime().block_on(async {
         let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let mut connections = JoinSet::new();
         let started = Instant::now();
         for number in 0..requests.len() {
             let (requests, done, stop) = (requests.clone(), done.clone(), stop.clone());
+            let address = addresses[number % addresses.len()];
             connections.spawn(async move {
                 let mut connection = Connection::open(address).await;
                 loop {

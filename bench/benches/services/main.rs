@@ -7,6 +7,7 @@
 
 mod clients;
 mod load;
+mod nodes;
 mod server;
 mod soak;
 
@@ -27,9 +28,10 @@ fn main() {
     let arguments: Vec<String> = env::args().collect();
     match arguments.get(1).map(String::as_str) {
         Some("bare") => server::bare(),
-        Some("node") => server::node(Path::new(&arguments[2]), &arguments[3], &arguments[4]),
+        Some("node") => server::node(Path::new(&arguments[2]), &arguments[3..]),
         Some("people") => clients::people(&arguments[2..]),
         Some("clients") => clients::run(number(&arguments, 2000)),
+        Some("nodes") => nodes::compare(),
         Some("soak") => soak::soak(number(&arguments, 10_000_000)),
         _ => compare(),
     }
@@ -96,24 +98,9 @@ fn compare() {
 
     let key = notice.sealing_key().unwrap();
     let task = notice.id;
-    let sealed = |reports: Vec<Vec<u8>>| -> Vec<Vec<u8>> {
-        let half = reports.len() / 2;
-        thread::scope(|scope| {
-            let seal_all = |reports: &[Vec<u8>]| -> Vec<Vec<u8>> {
-                let one = |report: &Vec<u8>| seal(&task, key, 1, id_of(report), report).unwrap();
-                reports.iter().map(one).collect()
-            };
-            let first = scope.spawn({
-                let reports = reports[..half].to_vec();
-                move || seal_all(&reports)
-            });
-            let second = seal_all(&reports[half..]);
-            [first.join().unwrap(), second].concat()
-        })
-    };
     let (mut own, mut peer) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let reports = sealed(fresh(80 * BULK));
+        let reports = seal_all(&task, key, fresh(80 * BULK));
         let bodies: Vec<Vec<u8>> = reports
             .chunks(BULK)
             .map(|reports| server.post(&bulk(reports), MediaType::SealedReports))
@@ -138,6 +125,20 @@ fn compare() {
         own.push(rate(server.address, &requests, true, 200));
     }
     line("model fetches", median(own), "bare axum handler", median(peer), "goal 0.7");
+}
+
+/// The reports of round 1, sealed by two threads.
+fn seal_all(task: &TaskId, key: &SealingKey, mut reports: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let seal_some = |reports: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        let one = |report: &Vec<u8>| seal(task, key, 1, id_of(report), report).unwrap();
+        reports.iter().map(one).collect()
+    };
+    let others = reports.split_off(reports.len() / 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| seal_some(&reports));
+        let second = seal_some(&others);
+        [first.join().unwrap(), second].concat()
+    })
 }
 
 /// A request for each report, the same number for each connection.

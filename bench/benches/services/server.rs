@@ -11,7 +11,9 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode, routing::any};
-use incrowd_node::{HttpLimits, Limits, Node, NodeConfig, Roles, Signals, read_token};
+use incrowd_node::{
+    HttpLimits, Limits, Node, NodeConfig, Roles, RoundKeysConfig, Signals, StoreKind, read_token,
+};
 use incrowd_protocol::{MediaType, Task, TaskId, TaskNotice, paths};
 use incrowd_transport::{Address, BanditApi, Http, Request, Route, ShufflerApi, Trust};
 
@@ -27,8 +29,10 @@ pub fn bare() {
     });
 }
 
-/// Shuffler and bandit as they are run, with a task of d = 10 that takes plain reports too.
-pub fn node(data: &Path, grace: &str, size: &str) {
+/// Shuffler and bandit as they are run, with a task of d = 10 that takes plain reports too: its
+/// grace and size, and for a node on a database its URL and the folder of round keys.
+pub fn node(data: &Path, arguments: &[String]) {
+    let [grace, size, database @ ..] = arguments else { panic!("grace and size") };
     let task = format!(
         r#"
         [mechanism]
@@ -55,7 +59,7 @@ pub fn node(data: &Path, grace: &str, size: &str) {
     fs::write(&file, task).unwrap();
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
     let limits = Limits { epsilon_local: 100.0, ..Limits::default() };
-    let config = NodeConfig {
+    let mut config = NodeConfig {
         listen: free,
         admin_listen: free,
         data: data.to_owned(),
@@ -65,12 +69,18 @@ pub fn node(data: &Path, grace: &str, size: &str) {
         http: HttpLimits { connections_per_peer: 0, ..HttpLimits::default() },
         ..NodeConfig::default()
     };
+    if let [url, keys, ..] = database {
+        config.store = StoreKind::Postgres(url.clone());
+        config.shuffler.round_keys = Some(RoundKeysConfig::File { path: Some(keys.into()) });
+    }
     runtime().block_on(async {
         let node = Node::start(&config, Roles::Both).unwrap();
         println!("listening on {}", node.address());
         println!("task {}", node.tasks().next().unwrap());
-        for (role, path) in node.new_tokens() {
-            println!("token of {} {}", role.name(), read_token(path).unwrap().as_str());
+        // A copy of another node's folder has its tokens.
+        for role in ["device", "admin"] {
+            let token = read_token(&config.data.join(format!("{role}.token"))).unwrap();
+            println!("token of {role} {}", token.as_str());
         }
         println!("admin on {}", node.admin_address());
         node.run(Signals::listen().unwrap()).await;
@@ -116,6 +126,12 @@ impl Server {
     pub fn node(data: &Path, grace: u32, size: u32) -> Self {
         let data = data.to_str().unwrap();
         Self::start(&["node", data, &grace.to_string(), &size.to_string()])
+    }
+
+    /// One that shares a database and round keys with others.
+    pub fn node_on(data: &Path, url: &str, keys: &Path) -> Self {
+        let (data, keys) = (data.to_str().unwrap(), keys.to_str().unwrap());
+        Self::start(&["node", data, "1000", "100000", url, keys])
     }
 
     /// Seconds of processor time so far.

@@ -1,9 +1,9 @@
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use incrowd_protocol::{BatchSums, Closes, Mechanism, ProtocolError, Report, ReportId, Round};
+use incrowd_protocol::{BatchSums, Closes, Mechanism, ProtocolError, Report, Round};
 use thiserror::Error;
 
-use crate::Accumulator;
+use crate::{Accumulator, ids::Ids};
 
 /// The outcome of one report.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,14 +107,14 @@ pub struct Batch {
     /// None once the last round is released.
     pub(crate) current: Option<(Round, Accumulator)>,
     /// Ids of counted reports that may still come again, with the round they were made for.
-    pub(crate) ids: HashMap<ReportId, u32>,
+    pub(crate) ids: Ids,
 }
 
 impl Batch {
     /// The first round's empty batch.
     pub fn new(mechanism: Arc<Mechanism>) -> Self {
         let current = open(&mechanism, 1);
-        Self { mechanism, current, ids: HashMap::new() }
+        Self { mechanism, current, ids: Ids::default() }
     }
 
     /// The oldest round whose ids are remembered; what was made for earlier ones cannot come again.
@@ -162,7 +162,7 @@ impl Batch {
         if let Err(refusal) = in_window(&self.mechanism, current, report.round()) {
             return Outcome::Refused(refusal);
         }
-        if self.ids.contains_key(&report.id()) {
+        if self.ids.has(report.id()) {
             return Outcome::Duplicate;
         }
         let by_time = closes_by_time(&self.mechanism);
@@ -219,11 +219,7 @@ impl Batch {
         let next = round.number + 1;
         self.current = open(&self.mechanism, next);
         // An id is forgotten when no report of its round can count any more.
-        let oldest = next.saturating_sub(self.mechanism.grace());
-        self.ids.retain(|_, made_for| *made_for >= oldest);
-        if self.current.is_none() {
-            self.ids = HashMap::new();
-        }
+        self.ids.forget_before(self.oldest_remembered());
         let sums = sums.into_sums().expect("invariant: the batch is full");
         let sums = BatchSums::new(&self.mechanism, round.number, sums);
         sums.expect("invariant: counted reports are valid, so their sums are")

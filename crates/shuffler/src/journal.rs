@@ -64,9 +64,7 @@ impl Batch {
             Kind::Snapshot => self.replace(entry.round, &PartialSums::decode(&entry.bytes)?),
             Kind::Delta => self.add(entry.round, &PartialSums::decode(&entry.bytes)?),
             Kind::Ids => {
-                let ids = IdsEntry::decode(&entry.bytes)?;
-                self.ids.reserve(ids.len());
-                self.ids.extend(ids.map(|id| (id, entry.round)));
+                self.ids.extend(IdsEntry::decode(&entry.bytes)?, entry.round);
                 Ok(())
             }
         }
@@ -76,11 +74,10 @@ impl Batch {
     /// Entries of ids may come before the snapshot that begins their round, so this cannot be
     /// checked earlier.
     pub fn settle(&mut self) -> Result<(), ResumeError> {
-        let (oldest, newest) = (self.oldest_remembered(), self.next_round());
-        if self.ids.values().any(|made_for| *made_for > newest) {
+        if self.ids.newest() > self.next_round() {
             return Err(ResumeError("an id of a round that has not begun"));
         }
-        self.ids.retain(|_, made_for| *made_for >= oldest);
+        self.ids.forget_before(self.oldest_remembered());
         Ok(())
     }
 

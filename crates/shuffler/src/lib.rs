@@ -10,6 +10,7 @@
 
 mod accumulator;
 mod batch;
+mod ids;
 mod journal;
 mod log;
 

@@ -36,7 +36,17 @@ pub struct Server {
 impl Server {
     /// Starts a new one with these further settings (`name=value`).
     pub fn start(settings: &[&str]) -> Self {
-        let folder = private_folder();
+        Self::initialize(private_folder(), settings)
+    }
+
+    /// The same with its files below a folder, for example on a disk that is measured too.
+    pub fn start_in(parent: &Path, settings: &[&str]) -> Self {
+        // The user of the server must come there.
+        fs::set_permissions(parent, fs::Permissions::from_mode(0o755)).expect("a folder");
+        Self::initialize(private_folder_in(parent), settings)
+    }
+
+    fn initialize(folder: TempDir, settings: &[&str]) -> Self {
         let data = folder.path().join("data");
         run("initdb", &["-D".as_ref(), data.as_os_str()], |command| {
             command.args(["--wal-segsize", "1"]);
@@ -118,6 +128,22 @@ impl Server {
         text.lines().next().and_then(|line| line.parse().ok()).expect("a process id")
     }
 
+    /// Seconds of processor time that all of its processes took so far.
+    pub fn processor(&self) -> f64 {
+        let seconds = |pid: u32, numbers: std::ops::Range<usize>| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
+            let ticks = fields.get(numbers).unwrap_or_default().iter();
+            ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+        };
+        let first = self.pid();
+        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        // Its own, that of the children that ended, and that of the others.
+        seconds(first, 12..16) + children.map(|pid| seconds(pid, 12..14)).sum::<f64>()
+    }
+
     /// Where its tables and its write-ahead log are.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
@@ -183,6 +209,10 @@ fn private_folder() -> TempDir {
     let chosen = std::env::var_os("INCROWD_TESTDB").map(PathBuf::from);
     let parent = chosen
         .unwrap_or_else(|| if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() });
+    private_folder_in(&parent)
+}
+
+fn private_folder_in(parent: &Path) -> TempDir {
     let folder = tempfile::Builder::new().prefix("incrowd-testdb-").tempdir_in(parent);
     let folder = folder.expect("a folder");
     if is_root() {
