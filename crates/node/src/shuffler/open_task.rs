@@ -227,9 +227,7 @@ impl State {
                 Outcome::Counted => {
                     added.ids.entry(report.round()).or_default().push(report.id());
                 }
-                Outcome::Surplus | Outcome::Duplicate => {
-                    added.always |= open.is_some();
-                }
+                Outcome::Surplus | Outcome::Duplicate => added.always |= open.is_some(),
                 Outcome::Released(_) | Outcome::Refused(_) => {}
             }
             outcome
