@@ -6,11 +6,12 @@
 mod secrets;
 
 use std::{
+    collections::hash_map::RandomState,
     ffi::OsString,
     fs::{self, File, OpenOptions},
+    hash::{BuildHasher, Hasher},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 pub use secrets::{Readers, SecretError, create_folder, read_secret};
@@ -26,10 +27,9 @@ pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// It is first written under another name, which begins with that of the file and `.new`.
 pub fn create_whole(path: &Path, bytes: &[u8]) -> io::Result<bool> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let new = beside(path, &format!(".new-{}-{process}-{number}", host.trim()));
+    // Hosts and processes of containers can have equal names and numbers.
+    let random = RandomState::new().build_hasher().finish();
+    let new = beside(path, &format!(".new-{random:016x}"));
     write_new(&new, bytes)?;
     match fs::hard_link(&new, path) {
         Ok(()) => fs::remove_file(&new)?,
@@ -80,7 +80,11 @@ pub fn erase(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => overwrite(&opened?)?,
     }
-    fs::remove_file(path)?;
+    match fs::remove_file(path) {
+        // Somebody else who has the folder was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
+    }
     sync_folder(path)
 }
 
