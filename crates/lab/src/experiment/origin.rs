@@ -15,6 +15,7 @@ use super::{
     Experiment, ExperimentError,
     cell::{RESULTS, digest},
     file,
+    plans::program,
 };
 
 /// Refuses a folder with shards of another experiment; one without shards is fine.
@@ -44,7 +45,7 @@ pub(super) fn leave(experiment: &Experiment, directory: &Path) -> Result<(), Exp
     file::replace(&path, |file| Ok(serde_json::to_writer_pretty(file, &identity)?))
 }
 
-/// What was asked for, and the data.
+/// What was asked for, the data, and the program: runs of another build may differ.
 fn identity(experiment: &Experiment) -> Map<String, Value> {
     let config = serde_json::to_value(experiment.config());
     let Ok(Value::Object(mut identity)) = config else {
@@ -53,6 +54,7 @@ fn identity(experiment: &Experiment) -> Map<String, Value> {
     let data = experiment.sources().iter().map(|source| source.fingerprint().into()).collect();
     identity.insert("data".into(), Value::Array(data));
     identity.insert("results".into(), RESULTS.into());
+    identity.insert("program".into(), program().into());
     identity
 }
 

@@ -87,7 +87,7 @@ impl Plans {
 
 /// SHA-256 of the program that runs, even if its file was replaced since it started; without it
 /// nothing is kept.
-fn program() -> Option<&'static str> {
+pub(super) fn program() -> Option<&'static str> {
     static PROGRAM: OnceLock<Option<String>> = OnceLock::new();
     let read = || fs::read("/proc/self/exe").or_else(|_| fs::read(env::current_exe()?));
     let hash = || read().ok().map(|bytes| hex::encode(Sha256::digest(bytes)));
