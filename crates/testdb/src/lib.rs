@@ -8,14 +8,21 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
-/// The superuser of the server, and of every database.
+/// Who nodes are: the owner of every database, with no other rights.
 pub const USER: &str = "incrowd";
+/// The superuser, with a database of the same name.
+const SUPERUSER: &str = "postgres";
+/// The oldest server that nodes take.
+const OLDEST: u32 = 15;
+/// Free bytes that a file system in memory must have for a server.
+const ROOM: u64 = 1 << 30;
 /// How long a server has to start or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -39,6 +46,25 @@ impl Server {
         Self::initialize(private_folder(), settings)
     }
 
+    /// The same, which takes connections over TLS only, and from [`USER`] with this password only.
+    /// Certificate and key are PEM.
+    pub fn start_with_tls(certificate: &str, key: &str, password: &str) -> Self {
+        let server = Self::start(&[]);
+        server.sql(SUPERUSER, &format!("ALTER ROLE {USER} PASSWORD '{password}'"));
+        for (name, content) in [("server.crt", certificate), ("server.key", key)] {
+            let path = server.data().join(name);
+            fs::write(&path, content).expect("a file of the server");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
+            hand_over(&path);
+        }
+        let who = format!("host all {SUPERUSER} all trust\nhostssl all {USER} all scram-sha-256\n");
+        fs::write(server.data().join("pg_hba.conf"), who).expect("who may connect");
+        server.sql(SUPERUSER, "ALTER SYSTEM SET ssl = on");
+        server.stop();
+        server.start_again();
+        server
+    }
+
     /// The same with its files below a folder, for example on a disk that is measured too.
     pub fn start_in(parent: &Path, settings: &[&str]) -> Self {
         // The user of the server must come there.
@@ -50,10 +76,12 @@ impl Server {
         let data = folder.path().join("data");
         run("initdb", &["-D".as_ref(), data.as_os_str()], |command| {
             command.args(["--wal-segsize", "1"]);
-            command.args(["--username", USER, "--auth", "trust", "--no-sync"]);
+            command.args(["--username", SUPERUSER, "--auth", "trust", "--no-sync"]);
             command.args(["--encoding", "UTF8", "--locale", "C"]);
         });
-        Self::serve(folder, settings)
+        let server = Self::serve(folder, settings);
+        server.sql(SUPERUSER, &format!("CREATE ROLE {USER} LOGIN"));
+        server
     }
 
     /// Starts a standby of another server, which was started with `wal_level=replica`. It calls
@@ -61,8 +89,10 @@ impl Server {
     pub fn standby_of(primary: &Self, name: &str, settings: &[&str]) -> Self {
         let folder = private_folder();
         let data = folder.path().join("data");
-        let from =
-            format!("host=127.0.0.1 port={} user={USER} application_name={name}", primary.port);
+        let from = format!(
+            "host=127.0.0.1 port={} user={SUPERUSER} application_name={name}",
+            primary.port
+        );
         run("pg_basebackup", &["-D".as_ref(), data.as_os_str()], |command| {
             command.args(["-R", "-c", "fast", "--no-sync", "-d", &from]);
         });
@@ -70,18 +100,8 @@ impl Server {
     }
 
     fn serve(folder: TempDir, settings: &[&str]) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("it is bound").port();
-        drop(free);
-        let lines = format!(
-            "\nport = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n\
-             max_connections = 200\nshared_buffers = 32MB\n{}\n",
-            settings.join("\n")
-        );
-        let data = folder.path().join("data");
-        let file = data.join("postgresql.auto.conf");
+        let file = folder.path().join("data/postgresql.auto.conf");
         let before = fs::read_to_string(&file).expect("the settings can be read");
-        fs::write(&file, before + &lines).expect("the settings can be written");
         let keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .arg(folder.path())
@@ -89,18 +109,40 @@ impl Server {
             .process_group(0)
             .spawn()
             .expect("a shell");
-        let server = Self { folder, port, keeper: Some(keeper) };
-        server.start_again();
-        server
+        let mut server = Self { folder, port: 0, keeper: Some(keeper) };
+        // Somebody else may take a port between the look and the start.
+        for _ in 0..5 {
+            server.port = free_ports(1)[0];
+            let lines = format!(
+                "\nport = {}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n\
+                 max_connections = 200\nshared_buffers = 32MB\n{}\n",
+                server.port,
+                settings.join("\n")
+            );
+            fs::write(&file, format!("{before}{lines}")).expect("the settings can be written");
+            if server.try_to_start() {
+                return server;
+            }
+        }
+        panic!("the server does not start:\n{}", server.log());
     }
 
     /// Starts it after [`Self::stop`].
     pub fn start_again(&self) {
+        assert!(self.try_to_start(), "the server does not start again:\n{}", self.log());
+    }
+
+    fn try_to_start(&self) -> bool {
         let (data, log) = (self.data(), self.folder.path().join("log"));
-        let arguments = ["-D".as_ref(), data.as_os_str(), "-l".as_ref(), log.as_os_str()];
-        run("pg_ctl", &arguments, |command| {
-            command.args(["--wait", "--silent", "start"]);
-        });
+        let mut command = program("pg_ctl");
+        command.arg("-D").arg(data).arg("-l").arg(log).args(["--wait", "--silent", "start"]);
+        // The server would inherit them, for as long as it runs.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().expect("pg_ctl runs").success()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// Stops it as a crash would: nothing is written down, sessions end without a word.
@@ -116,9 +158,14 @@ impl Server {
 
     /// Makes a standby take commits. It no longer waits for another one.
     pub fn promote(&self) {
-        self.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
-        self.sql("postgres", "SELECT pg_reload_conf()");
-        self.sql("postgres", "SELECT pg_promote(true, 60)");
+        self.set("synchronous_standby_names", "");
+        self.sql(SUPERUSER, "SELECT pg_promote(true, 60)");
+    }
+
+    /// Changes a setting while the server runs; sessions take note of it a moment later.
+    pub fn set(&self, setting: &str, value: &str) {
+        self.sql(SUPERUSER, &format!("ALTER SYSTEM SET {setting} = '{value}'"));
+        self.sql(SUPERUSER, "SELECT pg_reload_conf()");
     }
 
     /// The id of its first process.
@@ -159,17 +206,20 @@ impl Server {
         format!("postgres://{USER}@{}/{database}", self.address())
     }
 
-    /// Makes a database. Its URL.
+    /// Makes a database of [`USER`]. Its URL.
     pub fn create(&self, database: &str) -> String {
-        self.sql("postgres", &format!("CREATE DATABASE {database}"));
+        self.sql(SUPERUSER, &format!("CREATE DATABASE {database} OWNER {USER}"));
         self.url(database)
     }
 
-    /// What a statement answers, one line for each row, columns divided by `|`.
+    /// What a statement answers, one line for each row, columns divided by `|`. In the database
+    /// `postgres` it is the superuser's, elsewhere that of [`USER`].
     pub fn sql(&self, database: &str, statement: &str) -> String {
+        let user = if database == SUPERUSER { SUPERUSER } else { USER };
+        let url = format!("postgres://{user}@{}/{database}", self.address());
         let output = run("psql", &[], |command| {
             command.args(["--no-psqlrc", "--no-align", "--tuples-only", "--quiet"]);
-            command.args(["-v", "ON_ERROR_STOP=1", "--dbname", &self.url(database)]);
+            command.args(["-v", "ON_ERROR_STOP=1", "--dbname", &url]);
             command.args(["--command", statement]);
         });
         String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
@@ -180,7 +230,8 @@ impl Server {
         let folder = private_folder();
         let to = folder.path().join("backup");
         run("pg_basebackup", &["-D".as_ref(), to.as_os_str()], |command| {
-            command.args(["-c", "fast", "--no-sync", "-d", &self.url("postgres")]);
+            let url = format!("postgres://{SUPERUSER}@{}/{SUPERUSER}", self.address());
+            command.args(["-c", "fast", "--no-sync", "-d", &url]);
         });
         folder
     }
@@ -202,59 +253,85 @@ pub fn signal(name: &str, pid: u32) {
     assert!(sent.expect("kill runs").success(), "process {pid} is not there");
 }
 
-/// A folder that the user of the server may use. In memory where that is possible: what ends here
-/// are processes, not the machine.
+/// Ports that no outgoing connection is given while the server that has one is stopped.
+pub fn free_ports(number: usize) -> Vec<u16> {
+    /// Calls of this process, each of which looks elsewhere.
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let mut held = Vec::new();
+    let own =
+        std::process::id() as u16 % 10_000 + 500 * CALLS.fetch_add(1, Ordering::Relaxed) % 10_000;
+    for port in (10_000 + own..30_000).step_by(7) {
+        held.extend(TcpListener::bind(("127.0.0.1", port)).ok().map(|socket| (port, socket)));
+        if held.len() == number {
+            return held.into_iter().map(|(port, _)| port).collect();
+        }
+    }
+    panic!("no port is free");
+}
+
+/// A folder that the user of the server may use: in `INCROWD_TESTDB`, or in memory where there is
+/// room, because what ends here are processes, not the machine.
 fn private_folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    let chosen = std::env::var_os("INCROWD_TESTDB").map(PathBuf::from);
-    let parent = chosen
-        .unwrap_or_else(|| if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() });
-    private_folder_in(&parent)
+    let memory = || Some(PathBuf::from("/dev/shm")).filter(|path| free(path) >= ROOM);
+    let parent = std::env::var_os("INCROWD_TESTDB").map(PathBuf::from).or_else(memory);
+    private_folder_in(&parent.unwrap_or_else(std::env::temp_dir))
+}
+
+/// Bytes that a file system has left.
+fn free(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |found| found.f_bavail * found.f_frsize)
 }
 
 fn private_folder_in(parent: &Path) -> TempDir {
     let folder = tempfile::Builder::new().prefix("incrowd-testdb-").tempdir_in(parent);
     let folder = folder.expect("a folder");
-    if is_root() {
-        let owned = Command::new("chown").arg("postgres").arg(folder.path()).status();
-        assert!(owned.expect("chown runs").success(), "the user postgres is missing: run ./test");
-    }
+    hand_over(folder.path());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a folder");
     folder
 }
 
-/// Runs one of PostgreSQL's programs, as another user than root.
-fn run(program: &str, arguments: &[&OsStr], more: impl FnOnce(&mut Command)) -> Output {
-    let path = programs().join(program);
-    let mut command = if is_root() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--"]).arg(path);
-        command
-    } else {
-        Command::new(path)
-    };
-    command.args(arguments).current_dir("/").stdin(Stdio::null());
-    more(&mut command);
-    if program == "pg_ctl" {
-        // The server inherits what it is given here, for as long as it runs.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+/// Makes the user of the server the owner.
+fn hand_over(path: &Path) {
+    if is_root() {
+        let owned = Command::new("chown").arg("postgres:").arg(path).status();
+        assert!(owned.expect("chown runs").success(), "the user postgres is missing: run ./test");
     }
-    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+}
+
+/// Runs one of PostgreSQL's programs.
+fn run(name: &str, arguments: &[&OsStr], more: impl FnOnce(&mut Command)) -> Output {
+    let mut command = program(name);
+    command.args(arguments);
+    more(&mut command);
+    let output = command.output().unwrap_or_else(|error| panic!("{name}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    assert!(output.status.success(), "{name} {arguments:?}: {said}");
     output
 }
 
-/// The folder of the newest PostgreSQL on this machine.
+/// One of PostgreSQL's programs, as another user than root.
+fn program(name: &str) -> Command {
+    let path = programs().join(name);
+    let mut command = Command::new(&path);
+    if is_root() {
+        command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--"]).arg(path);
+    }
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+/// The folder of the newest PostgreSQL server on this machine.
 fn programs() -> PathBuf {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let version = |path: &Path| -> Option<u32> { path.file_name()?.to_str()?.parse().ok() };
-    let newest = installed.map(|entry| entry.path()).max_by_key(|path| version(path));
-    let newest = newest.map(|path| path.join("bin")).filter(|path| path.join("initdb").exists());
+    let usable = installed
+        .map(|entry| entry.path())
+        .filter(|path| path.join("bin/initdb").exists() && version(path) >= Some(OLDEST));
+    let newest = usable.max_by_key(|path| version(path)).map(|path| path.join("bin"));
     newest.expect("PostgreSQL 15 or newer is installed: ./test does that")
 }
 
 fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self").expect("a process has itself").uid() == 0
+    rustix::process::geteuid().is_root()
 }

@@ -219,16 +219,14 @@ fn a_server_that_would_lose_what_it_acknowledged_is_refused() {
     };
     assert_eq!(open(), Ok("it was opened"));
     for setting in ["synchronous_commit", "fsync", "full_page_writes"] {
-        server.sql("postgres", &format!("ALTER SYSTEM SET {setting} = off"));
-        server.sql("postgres", "SELECT pg_reload_conf()");
+        server.set(setting, "off");
         let refused = (0..500).find_map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             open().err()
         });
         let refused = refused.expect("it is opened all the same");
         assert!(refused.starts_with(&format!("{setting} is off")), "{refused}");
-        server.sql("postgres", &format!("ALTER SYSTEM RESET {setting}"));
-        server.sql("postgres", "SELECT pg_reload_conf()");
+        server.set(setting, "on");
     }
     // A database without the durable settings, for this user only.
     let end = (0..500).find(|_| {
@@ -278,14 +276,10 @@ async fn r25_without_its_database_a_node_is_not_ready_and_works_again_by_itself(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r25_when_the_primary_dies_the_standby_has_all_that_was_acknowledged() {
-    let primary = Server::start(&["synchronous_standby_names = 'FIRST 1 (second)'"]);
-    // Until there is a standby nothing would be committed.
-    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
-    primary.sql("postgres", "SELECT pg_reload_conf()");
+    let primary = Server::start(&[]);
     primary.create("incrowd");
     let standby = Server::standby_of(&primary, "second", &[]);
-    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (second)'");
-    primary.sql("postgres", "SELECT pg_reload_conf()");
+    primary.set("synchronous_standby_names", "FIRST 1 (second)");
     let hosts = format!("{},{}", standby.address(), primary.address());
     let place = place(format!("postgres://{USER}@{hosts}/incrowd"));
     let nodes = nodes(&place, 2, Roles::Both);

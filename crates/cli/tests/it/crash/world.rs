@@ -3,16 +3,16 @@
 use std::{
     collections::BTreeMap,
     env,
-    net::TcpListener,
     process::{Command, Stdio},
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use incrowd_testdb::free_ports;
 use rand_chacha::ChaCha8Rng;
 use rand_core::Rng;
 
@@ -93,22 +93,6 @@ impl Drop for OverAtEnd<'_> {
 
 pub(super) fn below(rng: &mut ChaCha8Rng, limit: usize) -> usize {
     rng.next_u64() as usize % limit
-}
-
-/// Ports that no outgoing connection is given while the service that has one is dead.
-fn free_ports(number: usize) -> Vec<u16> {
-    /// Of the tests of this process, each looks elsewhere.
-    static TESTS: AtomicU16 = AtomicU16::new(0);
-    let mut held = Vec::new();
-    let process = std::process::id() as u16 % 10_000;
-    let first = 10_000 + process + 500 * TESTS.fetch_add(1, SeqCst);
-    for port in (first..30_000).step_by(7) {
-        held.extend(TcpListener::bind(("127.0.0.1", port)).ok().map(|socket| (port, socket)));
-        if held.len() == number {
-            return held.into_iter().map(|(port, _)| port).collect();
-        }
-    }
-    panic!("no port is free");
 }
 
 impl World {
