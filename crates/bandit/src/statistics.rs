@@ -98,6 +98,11 @@ impl Statistics {
         self.round
     }
 
+    /// Models published so far: the version of the newest one.
+    pub fn models(&self) -> u32 {
+        self.models
+    }
+
     /// Estimates of the sums of r x and of x x', in the order of a report's coordinates.
     pub fn sums(&self) -> &[f64] {
         &self.sums

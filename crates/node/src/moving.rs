@@ -1,18 +1,24 @@
 //! A task goes from one store to another, counts go on where they stopped, and nothing counts in
 //! both.
 //!
-//! The task is first marked in the store that it leaves: from then on nothing is counted there. Then
-//! it is written into the other store, and only then are the sums and ids in the first one dropped.
-//! A crash at any point is put right by doing it again.
+//! The task is first marked in the store that it goes to and then in the one that it leaves: from
+//! then on nothing is counted in either. Then it is written into the other store, where the mark goes
+//! with the last commit, and only then are the sums and ids in the first one dropped. A crash at any
+//! point is put right by doing it again.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt, fs,
+    path::Path,
+    sync::Arc,
+};
 
-use incrowd_protocol::{Task, TaskId};
+use incrowd_protocol::{ReportId, Task, TaskId};
 use incrowd_shuffler::{Batch, IdsEntry, Kind};
 
 use crate::{
-    Files, Heads, NodeConfig, ServiceError,
-    round_keys::{self, GuardedStore},
+    Files, Heads, NodeConfig, ServiceError, StoreKind,
+    round_keys::{self, GuardedStore, RoundKeys, service},
     shuffler::guarded,
     store::{
         BanditStore, Change, CommitError, Head, Learned, Log, ReleaseHash, Seq, ShufflerStore,
@@ -65,6 +71,9 @@ pub fn move_task(from: &NodeConfig, to: &NodeConfig, task: &Task) -> Result<Move
         let (old, new) = (old.shuffler()?, new.shuffler()?);
         let (source, target) = (guarded(from, old.clone())?, guarded(to, new)?);
         if let Some(head) = known(source.head(&task.id()))? {
+            // Nodes that use the target already must be able to read it.
+            target
+                .share_keys(&service(&task.keys().shuffler), to.shuffler.accept_lost_round_keys)?;
             let mut shuffler = ShufflerMove { task, old, source, target, moved: &mut moved };
             shuffler.run(head)?;
             found = true;
@@ -80,7 +89,7 @@ pub fn move_task(from: &NodeConfig, to: &NodeConfig, task: &Task) -> Result<Move
     if !found {
         return Err(StoreError::UnknownTask(task.id()).into());
     }
-    forget(from, to, &task.id())?;
+    forget(from, to, task)?;
     Ok(moved)
 }
 
@@ -105,100 +114,104 @@ struct ShufflerMove<'a> {
 impl ShufflerMove<'_> {
     fn run(&mut self, head: Head) -> Result<(), ServiceError> {
         let task = self.task.id();
-        let there = known(self.target.head(&task))?.filter(|there| there.seq > Seq(0));
-        match there {
-            Some(there) if there.state != TaskState::Moved => {
-                // Unless this is the end of an earlier try.
-                let last = head.last.map(|last| (head.round - 1, last));
-                let same = match last {
-                    Some((round, last)) => self
-                        .target
-                        .release(&task, round)?
-                        .is_some_and(|found| ReleaseHash::of(&found.body) == last),
-                    None => true,
-                };
-                if head.state == TaskState::Open || !same {
+        let there = known(self.target.head(&task))?.unwrap_or_default();
+        let is_there =
+            matches!(there.state, TaskState::Open | TaskState::Closed) && there.seq > Seq(0);
+        match head.state {
+            TaskState::Moving | TaskState::Moved if is_there => {
+                // Only the end of an earlier try is missing.
+                if !self.is_same(head)? {
                     return Err(StoreError::Known(task).into());
                 }
                 self.moved.before = true;
                 self.moved.releases = there.round - 1;
                 return self.leave();
             }
-            // It was moved away from there before.
-            Some(_) => drop(self.target.purge(&task)?),
-            None => {}
+            TaskState::Moved => return Err(StoreError::Moved(task).into()),
+            _ if is_there => return Err(StoreError::Known(task).into()),
+            TaskState::Open | TaskState::Closed | TaskState::Moving => {}
         }
-        let mut state = head.state;
-        if state == TaskState::Open {
-            self.mark()?;
-        } else if state == TaskState::Moved {
-            if self.source.tail(&task, Seq(0), 1)?.is_empty() && head.seq > Seq(0) {
-                return Err(StoreError::Moved(task).into());
-            }
-            state = TaskState::Open;
-        }
+        self.target.open(&task)?;
+        // What was dropped there when it left must not come to light again.
+        while !self.target.forget()? {}
+        mark(&*self.target, &task)?;
+        let state = if head.state == TaskState::Closed {
+            TaskState::Closed
+        } else {
+            mark(&*self.old, &task)?;
+            TaskState::Open
+        };
         self.write(state)?;
         self.leave()
     }
 
-    /// From now on nothing is counted in the source.
-    fn mark(&self) -> Result<(), StoreError> {
+    /// Whether the target has what the source has, and perhaps more.
+    fn is_same(&self, head: Head) -> Result<bool, StoreError> {
         let task = self.task.id();
-        let turn = self.old.lock(&[task])?;
-        let head = turn.head(&task)?;
-        let head = Head { seq: head.seq.next(), state: TaskState::Moved, ..head };
-        turn.commit(vec![(task, Change::to(head))]).map_err(failed)
+        if let Some(last) = head.last {
+            let found = self.target.release(&task, head.round - 1)?;
+            return Ok(found.is_some_and(|found| ReleaseHash::of(&found.body) == last));
+        }
+        // Without a release only the ids tell, as long as both are in their first round.
+        let ids = |store: &GuardedStore| -> Result<HashSet<ReportId>, StoreError> {
+            let mut all = HashSet::new();
+            for (round, ids) in self.read(store)?.1 {
+                all.extend(IdsEntry::decode(&ids.into_entry(round).bytes)?);
+            }
+            Ok(all)
+        };
+        Ok(ids(&self.source)?.is_subset(&ids(&self.target)?))
     }
 
-    /// Writes the task into the target: releases in pieces while it is marked there too, and with
-    /// the last commit everything else.
+    /// Writes the task into the target, from which it may have gone before: releases in pieces while
+    /// it is marked there, and with the last commit everything else.
     fn write(&mut self, state: TaskState) -> Result<(), StoreError> {
         let task = self.task.id();
         let head = self.source.head(&task)?;
-        self.target.open(&task)?;
-        let mut seq = Seq(0);
+        let mut seq = self.target.head(&task)?.seq;
         let (mut releases, mut bytes): (Vec<(u32, SignedRelease)>, _) = (Vec::new(), 0);
         for round in 1..head.round {
             let release = self.source.release(&task, round)?;
             let missing = || StoreError::Damaged(format!("release {round} is missing"));
             let release = release.ok_or_else(missing)?;
+            self.moved.releases += 1;
+            match self.target.release(&task, round)? {
+                Some(there) if there.body == release.body => continue,
+                Some(_) => return Err(StoreError::Known(task)),
+                None => {}
+            }
             bytes += release.body.len();
             let last = Some(ReleaseHash::of(&release.body));
             releases.push((round, release));
-            self.moved.releases += 1;
             if bytes >= CHUNK {
                 seq = seq.next();
-                let head = Head { seq, round: round + 1, last, state: TaskState::Moved };
+                let head = Head { seq, round: round + 1, last, state: TaskState::Moving };
                 let mut change = Change::to(head);
                 change.releases = std::mem::take(&mut releases);
                 bytes = 0;
-                self.commit(change)?;
+                commit(&*self.target, &task, change)?;
             }
         }
         let mut change = Change::to(Head { seq: seq.next(), state, ..head });
         change.releases = releases;
         if state == TaskState::Open {
-            let (batch, ids) = self.read()?;
+            let (batch, ids) = self.read(&self.source)?;
             self.moved.filled = batch.round().map(|round| (round.number, batch.count()));
+            change.drop_sums_before = change.head.seq;
+            change.drop_ids_before = batch.oldest_remembered();
             change.append.push(batch.snapshot());
             change.append.extend(ids.into_iter().map(|(round, ids)| ids.into_entry(round)));
         }
-        self.commit(change)
-    }
-
-    fn commit(&self, change: Change) -> Result<(), StoreError> {
-        let task = self.task.id();
-        let turn = self.target.lock(&[task])?;
-        turn.commit(vec![(task, change)]).map_err(failed)
+        commit(&*self.target, &task, change)
     }
 
     /// The unfinished batch, and the ids of its grace window.
-    fn read(&self) -> Result<(Batch, BTreeMap<u32, IdsEntry>), StoreError> {
+    fn read(&self, store: &GuardedStore) -> Result<(Batch, BTreeMap<u32, IdsEntry>), StoreError> {
         let mut batch = Batch::new(Arc::new(self.task.mechanism().clone()));
         let mut ids: BTreeMap<u32, IdsEntry> = BTreeMap::new();
         let mut seq = Seq(0);
         loop {
-            let entries = self.source.tail(&self.task.id(), seq, CHUNK)?;
+            let entries = store.tail(&self.task.id(), seq, CHUNK)?;
             let Some((last, _)) = entries.last() else { break };
             seq = *last;
             for (_, entry) in &entries {
@@ -217,15 +230,29 @@ impl ShufflerMove<'_> {
     /// The source keeps that the task was moved, and its releases, but neither sums nor ids.
     fn leave(&self) -> Result<(), ServiceError> {
         let task = self.task.id();
-        let turn = self.old.lock(&[task])?;
-        let head = turn.head(&task)?;
+        let head = self.old.head(&task)?;
         let head = Head { seq: head.seq.next(), state: TaskState::Moved, ..head };
         let mut change = Change::to(head);
         (change.drop_sums_before, change.drop_ids_before) = (Seq(u64::MAX), u32::MAX);
-        turn.commit(vec![(task, change)]).map_err(failed)?;
-        self.old.forget()?;
+        commit(&*self.old, &task, change)?;
+        while !self.old.forget()? {}
         Ok(())
     }
+}
+
+/// From now on nothing is counted in a store.
+fn mark(store: &dyn ShufflerStore, task: &TaskId) -> Result<(), StoreError> {
+    let head = store.head(task)?;
+    if head.state == TaskState::Moving {
+        return Ok(());
+    }
+    let head = Head { seq: head.seq.next(), state: TaskState::Moving, ..head };
+    commit(store, task, Change::to(head))
+}
+
+fn commit(store: &dyn ShufflerStore, task: &TaskId, change: Change) -> Result<(), StoreError> {
+    let turn = store.lock(&[*task])?;
+    turn.commit(vec![(*task, change)]).map_err(failed)
 }
 
 fn failed(error: CommitError) -> StoreError {
@@ -251,22 +278,37 @@ fn move_learned(
 
 /// The source's second place no longer knows the task, and its keys are gone, unless the target has
 /// the same.
-fn forget(from: &NodeConfig, to: &NodeConfig, task: &TaskId) -> Result<(), ServiceError> {
-    let medium = |config: &NodeConfig| -> (Option<_>, Option<PathBuf>) {
-        let data = config.shuffler.round_keys.is_none().then(|| config.data.clone());
-        (config.shuffler.round_keys.clone(), data)
-    };
-    if medium(from) != medium(to) {
-        let keys = round_keys::open(from.shuffler.round_keys.as_ref(), &from.data);
-        keys.and_then(|keys| keys.forget(task)).map_err(StoreError::from)?;
+fn forget(from: &NodeConfig, to: &NodeConfig, task: &Task) -> Result<(), ServiceError> {
+    let (id, service) = (task.id(), service(&task.keys().shuffler));
+    let keys =
+        |config: &NodeConfig| round_keys::open(config.shuffler.round_keys.as_ref(), &config.data);
+    let (old, new) = (keys(from).map_err(StoreError::from)?, keys(to).map_err(StoreError::from)?);
+    // A medium has many names; its keys tell which it is.
+    let mark = |keys: &dyn RoundKeys| keys.get_or_create(&service, 0).map_err(StoreError::from);
+    let same = mark(&*old)? == mark(&*new)?;
+    if !same {
+        old.forget(&id).map_err(StoreError::from)?;
     }
-    let place = |config: &NodeConfig| {
+    // Only a database needs the mark.
+    let files = [from, to].map(|config| config.store == StoreKind::Sqlite);
+    for (keys, file) in [&old, &new].into_iter().zip(files) {
+        if file && (!same || files == [true; 2]) {
+            keys.forget(&service).map_err(StoreError::from)?;
+        }
+    }
+    let heads = |config: &NodeConfig| {
         config.shuffler.heads.clone().unwrap_or_else(|| Files::of(&config.data).heads)
     };
-    if place(from) != place(to) {
-        let mut heads = Heads::load(&place(from))?;
-        heads.forget(task);
+    let (old, new) = (heads(from), heads(to));
+    if !is_same_file(&old, &new) {
+        let mut heads = Heads::load(&old)?;
+        heads.forget(&id);
         heads.save()?;
     }
     Ok(())
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }

@@ -13,7 +13,7 @@ use crate::{
     bandit::{BanditServer, Source},
     heads,
     listener::BoundListener,
-    openapi,
+    nodes, openapi,
     readiness::Readiness,
     role::{self, Process, Reload, Role as _, Service},
     shuffler::{Shuffler, models_elsewhere},
@@ -210,6 +210,13 @@ fn start_roles(
         heads::compare(&**shuffler, &**bandit, tasks)?;
     }
     files.keep_tasks(tasks)?;
+    let shared = [
+        shuffler.as_ref().and_then(|store| store.shared()),
+        bandit.as_ref().and_then(|store| store.shared()),
+    ];
+    for shared in shared.into_iter().flatten() {
+        tasks.iter().try_for_each(|task| nodes::keep_last_round(shared, task))?;
+    }
     let start = |(store, keys)| Shuffler::start(service, store, keys, files.shuffler_keys.clone());
     let shuffler = shuffler.zip(shuffler_keys).map(start).transpose()?;
     let Some((store, keys)) = bandit.zip(bandit_keys) else { return Ok((shuffler, None)) };

@@ -1,6 +1,7 @@
-//! What all nodes of a database must have in common, checked against it.
+//! What all nodes of a database must have in common, checked against it, and what they tell each
+//! other through it.
 
-use incrowd_protocol::SealingKey;
+use incrowd_protocol::{SealingKey, Task, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -48,4 +49,20 @@ pub(crate) fn agree_on_sealing(shared: &dyn Shared, keys: &Keys) -> Result<(), S
         shared.agree("sealing-keys", &bytes, true)?;
     }
     Ok(())
+}
+
+/// Writes down when a task is over, for nodes that do not have its file any more.
+pub(crate) fn keep_last_round(shared: &dyn Shared, task: &Task) -> Result<(), StoreError> {
+    let last = task.mechanism().schedule().last_round().to_be_bytes();
+    shared.agree(&last_round_key(&task.id()), &last, false).map(drop)
+}
+
+/// The last round of a task that a node has served.
+pub(crate) fn last_round(shared: &dyn Shared, task: &TaskId) -> Result<Option<u32>, StoreError> {
+    let bytes = shared.agreed(&last_round_key(task))?;
+    Ok(bytes.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes))
+}
+
+fn last_round_key(task: &TaskId) -> String {
+    format!("last-round/{task}")
 }

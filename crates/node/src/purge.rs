@@ -102,6 +102,7 @@ impl fmt::Display for Remains {
         if let Some((_, Some(head))) = &self.shuffler {
             let state = match head.state {
                 TaskState::Closed => "closed",
+                TaskState::Moving => "on its way to another store",
                 TaskState::Moved => "moved to another store",
                 TaskState::Open => "its unfinished batch",
             };

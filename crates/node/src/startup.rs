@@ -13,8 +13,8 @@ use crate::{
     AdmissionKind, Files, Issuer, KeyRole, Keys, NodeConfig, Roles, ServiceError,
     bandit::Source,
     files::failed,
-    shuffler,
-    store::{BanditStore, ShufflerStore, StoreError, Stores, TaskState},
+    nodes, shuffler,
+    store::{BanditStore, Shared, ShufflerStore, StoreError, Stores, TaskState},
     task_file::{check_distinct, load_task},
     tls::Tls,
     tokens::{NewTokens, Role, Tokens, read_token, write_token},
@@ -191,16 +191,21 @@ pub(crate) fn check_leftover(
     shuffler: Option<&dyn ShufflerStore>,
     bandit: Option<&dyn BanditStore>,
 ) -> Result<(), ServiceError> {
+    let served = |id: &TaskId| served.iter().any(|task| task.id() == *id);
     let mut over = BTreeMap::new();
     for (task, head) in shuffler.map_or(Ok(Vec::new()), ShufflerStore::tasks)? {
-        let closed = head.state != TaskState::Open;
-        over.insert(task, closed || last_round(files, &task).is_some_and(|last| head.round > last));
+        if !served(&task) {
+            let closed = matches!(head.state, TaskState::Closed | TaskState::Moved);
+            let last = last_round(files, shuffler.and_then(ShufflerStore::shared), &task)?;
+            over.insert(task, closed || last.is_some_and(|last| head.round > last));
+        }
     }
     for (task, round) in bandit.map_or(Ok(Vec::new()), BanditStore::tasks)? {
-        let last = || last_round(files, &task).is_some_and(|last| round >= last);
-        over.entry(task).or_insert_with(last);
+        if !served(&task) && !over.contains_key(&task) {
+            let last = last_round(files, bandit.and_then(BanditStore::shared), &task)?;
+            over.insert(task, last.is_some_and(|last| round >= last));
+        }
     }
-    over.retain(|task, _| served.iter().all(|served| served.id() != *task));
     if let Some((&task, _)) = over.iter().find(|(_, over)| !**over) {
         return Err(ServiceError::Leftover { task, data: files.data.clone() });
     }
@@ -211,8 +216,16 @@ pub(crate) fn check_leftover(
     Ok(())
 }
 
-/// The last round of a task whose complete file was kept.
-fn last_round(files: &Files, task: &TaskId) -> Option<u32> {
-    let kept = load_task(&files.kept_task(task), None).ok()?;
-    (kept.id() == *task).then(|| kept.mechanism().schedule().last_round())
+/// The last round of a task whose complete file was kept, or which another node has served.
+fn last_round(
+    files: &Files,
+    shared: Option<&dyn Shared>,
+    task: &TaskId,
+) -> Result<Option<u32>, StoreError> {
+    let kept = load_task(&files.kept_task(task), None).ok().filter(|kept| kept.id() == *task);
+    match (kept, shared) {
+        (Some(kept), _) => Ok(Some(kept.mechanism().schedule().last_round())),
+        (None, Some(shared)) => nodes::last_round(shared, task),
+        (None, None) => Ok(None),
+    }
 }

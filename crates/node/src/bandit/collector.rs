@@ -212,7 +212,7 @@ pub(super) async fn run(bandit: Arc<BanditServer>, source: Arc<Source>, handle: 
     let _ending = Ending(&handle);
     let mut pauses = source.pauses();
     bandit.metrics.collects(&id, true);
-    while handle.next_round() <= last {
+    while handle.next().0 <= last {
         let pause = match step(&bandit, &source, &handle).await {
             Ok(Step::Absorbed) => NOW,
             Ok(Step::NotYet(pause)) => pause,

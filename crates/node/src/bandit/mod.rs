@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
 };
 
@@ -43,6 +43,9 @@ pub struct BanditServer {
     probe: Probe,
 }
 
+/// How often a step is computed anew because another node was faster.
+const TRIES: u32 = 10;
+
 const OTHER_HISTORY: &str =
     "the shuffler has another history than the bandit: its store went back in time";
 
@@ -57,6 +60,8 @@ struct Published {
 struct TaskHandle {
     task: Task,
     learner: Mutex<Learner>,
+    /// The last round that was absorbed, also while the learner is busy.
+    absorbed: AtomicU32,
     model: watch::Sender<Option<Published>>,
     newest: Newest,
     /// Whether the shuffler has other releases than those that were absorbed.
@@ -89,14 +94,16 @@ impl BanditServer {
                 return Err(ServiceError::OtherKey { task: id, role: "bandit" });
             }
             metrics.certified(&id, certificate);
-            let learner = Learner::open::<ServiceError>(store.as_ref(), &task)?;
+            let learner = Learner::open(store.as_ref(), &task)?;
             let model = store.model(&id)?.map(|model| publish(model, &keys, &id));
             let version = model.as_ref().map_or(0, |model| model.version);
-            metrics.absorbed(&id, learner.bandit.statistics().round(), version);
+            let absorbed = learner.round();
+            metrics.absorbed(&id, absorbed, version);
             let model = watch::Sender::new(model);
             let handle = TaskHandle {
                 task,
                 learner: Mutex::new(learner),
+                absorbed: absorbed.into(),
                 model,
                 newest: Newest::default(),
                 other_history: AtomicBool::new(false),
@@ -127,7 +134,7 @@ impl BanditServer {
     pub fn progress(&self) -> Vec<(TaskId, u32, u64)> {
         let of = |(id, handle): (&TaskId, &Arc<TaskHandle>)| {
             let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
-            (*id, handle.next_round() - 1, version)
+            (*id, handle.absorbed.load(Relaxed), version)
         };
         let mut all: Vec<_> = self.tasks.iter().map(of).collect();
         all.sort_by_key(|(id, ..)| *id);
@@ -147,49 +154,62 @@ impl BanditServer {
             serde_json::from_slice(release).map_err(|_| CollectError::NotSums)?;
         let sums = document.sums();
         let mut current = handle.learner.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = current.bandit.clone();
-        let model = next.absorb(sums)?;
-        if document.previous() != current.last {
-            return Err(CollectError::Chain { round: sums.round() });
-        }
-        let model = model.as_ref().map(stored);
-        let (round, previous, statistics) = (sums.round(), current.last, next.statistics());
-        let step = Step { round, previous, release, statistics, model: model.as_ref() };
-        match self.store.absorb(&id, &step) {
-            Err(error) if error.is_overtaken() && self.store.shared().is_some() => {
-                *current = Learner::open::<CollectError>(self.store.as_ref(), &handle.task)?;
-                if current.bandit.statistics().round() < round {
-                    return Err(error.into());
-                }
-                return Ok(self.follow(handle, &current)?);
+        for _ in 0..TRIES {
+            let mut next = current.bandit.clone();
+            let model = next.absorb(sums)?;
+            if document.previous() != current.last {
+                return Err(CollectError::Chain { round: sums.round() });
             }
-            result => result?,
+            let model = model.as_ref().map(stored);
+            let (round, previous, statistics) = (sums.round(), current.last, next.statistics());
+            let step = Step { round, previous, release, statistics, model: model.as_ref() };
+            match self.store.absorb(&id, &step) {
+                Err(error) if error.is_overtaken() && self.store.shared().is_some() => {
+                    let found = Learner::read::<CollectError>(&*self.store, &handle.task)?;
+                    *current = found.ok_or(error)?;
+                    if current.round() >= round {
+                        return Ok(self.follow(handle, &current)?);
+                    }
+                }
+                result => {
+                    result?;
+                    *current = Learner { bandit: next, last: Some(ReleaseHash::of(release)) };
+                    self.absorbed(handle, &current, model);
+                    return Ok(());
+                }
+            }
         }
-        *current = Learner { bandit: next, last: Some(ReleaseHash::of(release)) };
-        let made = model.is_some();
-        if let Some(model) = model {
-            self.show(handle, model);
-        }
-        let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
-        self.metrics.absorbed(&id, round, version);
+        Err(StoreError::Busy.into())
+    }
+
+    /// Tells what this node has absorbed.
+    fn absorbed(&self, handle: &TaskHandle, learner: &Learner, model: Option<StoredModel>) {
+        let (task, round, made) = (handle.task.id(), learner.round(), model.is_some());
+        let version = self.take_over(handle, learner, model);
         if made {
-            tracing::info!(task = %id, round, model = version, "absorbed, with a new model");
+            tracing::info!(%task, round, model = version, "absorbed, with a new model");
         } else {
-            tracing::info!(task = %id, round, "absorbed");
+            tracing::info!(%task, round, "absorbed");
         }
-        Ok(())
     }
 
     /// After another node was faster: takes over what it learned.
     fn follow(&self, handle: &TaskHandle, learner: &Learner) -> Result<(), StoreError> {
-        let (id, round) = (handle.task.id(), learner.bandit.statistics().round());
-        if let Some(model) = self.store.model(&id)? {
+        let (task, round) = (handle.task.id(), learner.round());
+        let version = self.take_over(handle, learner, self.store.model(&task)?);
+        tracing::info!(%task, round, model = version, "absorbed by another node");
+        Ok(())
+    }
+
+    /// Publishes what is durable. The version of the newest model.
+    fn take_over(&self, handle: &TaskHandle, learner: &Learner, model: Option<StoredModel>) -> u64 {
+        if let Some(model) = model {
             self.show(handle, model);
         }
         let version = handle.model.borrow().as_ref().map_or(0, |model| model.version);
-        self.metrics.absorbed(&id, round, version);
-        tracing::info!(task = %id, round, model = version, "absorbed by another node");
-        Ok(())
+        handle.absorbed.store(learner.round(), Relaxed);
+        self.metrics.absorbed(&handle.task.id(), learner.round(), version);
+        version
     }
 
     /// Publishes a model, unless a newer one is published.
@@ -232,34 +252,42 @@ impl BanditServer {
 impl Learner {
     /// Where the store left it. Before the first release, and when the slots stand for other
     /// actions than before, there is a model to be written down.
-    fn open<E>(store: &dyn BanditStore, task: &Task) -> Result<Self, E>
+    fn open(store: &dyn BanditStore, task: &Task) -> Result<Self, ServiceError> {
+        for _ in 0..TRIES {
+            let (learner, model) = match Self::read::<ServiceError>(store, task)? {
+                None => {
+                    let mut bandit = Bandit::new(Arc::new(task.config().clone()));
+                    let model = bandit.start();
+                    (Self { bandit, last: None }, model)
+                }
+                Some(mut learner) => {
+                    let model = learner.bandit.assign(task.config().actions())?;
+                    (learner, model)
+                }
+            };
+            let Some(model) = model else { return Ok(learner) };
+            match store.publish(&task.id(), learner.bandit.statistics(), &stored(&model)) {
+                // Another node did something meanwhile.
+                Err(error) if error.is_overtaken() && store.shared().is_some() => {}
+                result => return result.map(|()| learner).map_err(Into::into),
+            }
+        }
+        Err(StoreError::Busy.into())
+    }
+
+    /// Where the store left it, with the actions that slots have there; none before the first model.
+    fn read<E>(store: &dyn BanditStore, task: &Task) -> Result<Option<Self>, E>
     where
         E: From<StoreError> + From<BanditError>,
     {
-        loop {
-            let config = Arc::new(task.config().clone());
-            let (bandit, last, model) = match store.open(task)? {
-                None => {
-                    let mut bandit = Bandit::new(config);
-                    let model = bandit.start();
-                    (bandit, None, model)
-                }
-                Some(Absorbed { statistics, last }) => {
-                    let mut bandit = Bandit::resume(config, statistics)?;
-                    let model = bandit.assign(task.config().actions())?;
-                    (bandit, last, model)
-                }
-            };
-            let (round, statistics) = (bandit.statistics().round(), bandit.statistics());
-            let published = model
-                .map(|model| store.publish(&task.id(), round, statistics, &stored(&model)))
-                .transpose();
-            match published {
-                // Another node did it meanwhile.
-                Err(error) if error.is_overtaken() && store.shared().is_some() => {}
-                result => return result.map(|_| Self { bandit, last }).map_err(E::from),
-            }
-        }
+        let Some(Absorbed { statistics, last }) = store.open(task)? else { return Ok(None) };
+        let bandit = Bandit::resume(Arc::new(task.config().clone()), statistics)?;
+        Ok(Some(Self { bandit, last }))
+    }
+
+    /// The last round that was absorbed.
+    fn round(&self) -> u32 {
+        self.bandit.statistics().round()
     }
 }
 
@@ -317,14 +345,10 @@ impl TaskHandle {
         *self.collecting.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    fn next_round(&self) -> u32 {
-        self.next().0
-    }
-
     /// The round of the next release, and the release before it.
     fn next(&self) -> (u32, Option<ReleaseHash>) {
         let learner = self.learner.lock().unwrap_or_else(PoisonError::into_inner);
-        (learner.bandit.statistics().round() + 1, learner.last)
+        (learner.round() + 1, learner.last)
     }
 }
 

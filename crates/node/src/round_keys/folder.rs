@@ -74,6 +74,10 @@ impl RoundKeys for KeyFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => Zeroizing::new(read.map_err(failed(&path))?),
         };
+        // Another node is erasing it.
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
         let key = <&[u8; 32]>::try_from(bytes.as_slice());
         Ok(Some(RoundKey::from_bytes(key.map_err(|_| RoundKeyError::Format { path })?)))
     }

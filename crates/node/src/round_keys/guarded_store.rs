@@ -67,6 +67,8 @@ pub struct GuardedStore {
 struct Elsewhere {
     mechanism: Arc<Mechanism>,
     incarnation: u64,
+    /// Whether it was noticed that the task has ended here.
+    ended: bool,
 }
 
 impl GuardedStore {
@@ -131,38 +133,62 @@ impl GuardedStore {
     /// Whether a key is still in use. It may be destroyed by now, because its round is over, also
     /// by another node.
     fn needs(&self, task: &TaskId, round: u32) -> Result<bool, StoreError> {
-        if self.store.shared().is_some() {
-            self.observe(task, self.store.head(task)?)?;
-        }
+        self.observe(task, self.store.head(task)?)?;
         Ok(lock(&self.cache).get(task).is_some_and(|keys| keys.contains_key(&round)))
     }
 
-    /// Takes note of where another node may have brought a task: what it released is remembered, and
-    /// keys that no entry needs any more are forgotten here too.
-    fn observe(&self, task: &TaskId, head: Head) -> Result<Head, StoreError> {
-        let Some(Elsewhere { mechanism, .. }) = lock(&self.elsewhere).get(task).cloned() else {
-            return Ok(head);
+    /// Whether the store still has what this node knows of a task's releases. Whether there is
+    /// something that it does not know yet.
+    fn check(&self, task: &TaskId, head: Head) -> Result<bool, StoreError> {
+        let Some(ended) = lock(&self.elsewhere).get(task).map(|of| of.ended) else {
+            return Ok(false);
         };
-        let seen = head.last.map(|release| Witnessed { round: head.round - 1, release });
-        let known = lock(&self.heads).get(task);
-        if seen == known && head.state == TaskState::Open {
-            return Ok(head);
+        let (known, seen) = (lock(&self.heads).get(task), last_of(head));
+        if let Some(known) = known
+            && seen.is_none_or(|seen| seen.round <= known.round)
+            && seen != Some(known)
+        {
+            self.compare(task, known, "this node")?;
+            return Ok(false);
         }
-        match (known, seen) {
-            (Some(known), seen) if seen.is_none_or(|seen| seen.round <= known.round) => {
-                if seen != Some(known) {
-                    self.compare(task, known, "this node")?;
-                }
-            }
-            (_, Some(seen)) => lock(&self.heads).learn(*task, seen),
-            (_, None) => {}
+        Ok(seen != known || ended != (head.state != TaskState::Open))
+    }
+
+    /// Takes note of where another node may have brought a task: what it released is remembered, and
+    /// keys that no entry needs any more are forgotten here too. Only of what is as durable as a
+    /// commit of this node's own: a server that takes over may not have more.
+    fn observe(&self, task: &TaskId, head: Head) -> Result<(), StoreError> {
+        if !self.check(task, head)? {
+            return Ok(());
+        }
+        let Some(Elsewhere { mechanism, .. }) = lock(&self.elsewhere).get(task).cloned() else {
+            return Ok(());
+        };
+        self.confirm()?;
+        if let Some(seen) = last_of(head) {
+            lock(&self.heads).learn(*task, seen);
         }
         let oldest = oldest(&mechanism, head);
-        lock(&self.owed).insert(*task, oldest);
+        self.owe(*task, oldest);
         if let Some(keys) = lock(&self.cache).get_mut(task) {
             keys.retain(|of, _| *of >= oldest);
         }
-        Ok(head)
+        if let Some(of) = lock(&self.elsewhere).get_mut(task) {
+            of.ended = head.state != TaskState::Open;
+        }
+        Ok(())
+    }
+
+    /// Waits until what can be read from a store that other nodes use too is durable.
+    fn confirm(&self) -> Result<(), StoreError> {
+        self.store.shared().map_or(Ok(()), Shared::confirm)
+    }
+
+    /// Keys of earlier rounds of a task are to be destroyed.
+    fn owe(&self, task: TaskId, round: u32) {
+        let mut owed = lock(&self.owed);
+        let known = owed.entry(task).or_default();
+        *known = round.max(*known);
     }
 
     /// After another server has begun to answer: whether it has the last release of each task.
@@ -218,7 +244,10 @@ impl GuardedStore {
         accept_loss: bool,
     ) -> Result<Option<Loss>, StoreError> {
         let head = self.store.open(task)?;
+        head.state.is_here(task)?;
         lock(&self.heads).check(&*self.store, task)?;
+        // What another node released must not be taken back by a standby.
+        self.confirm()?;
         let oldest = oldest(mechanism, head);
         self.keys.destroy_before(task, oldest)?;
         // None, if the task is over.
@@ -230,7 +259,7 @@ impl GuardedStore {
                 loss = lost()?;
             }
             let incarnation = self.store.incarnation();
-            let of = Elsewhere { mechanism: mechanism.clone(), incarnation };
+            let of = Elsewhere { mechanism: mechanism.clone(), incarnation, ended: false };
             lock(&self.elsewhere).insert(*task, of);
         }
         if let Some(Loss { round, .. }) = loss {
@@ -242,8 +271,8 @@ impl GuardedStore {
             self.discard(task, mechanism, head, round)?;
         }
         let mut heads = lock(&self.heads);
-        if let Some(release) = head.last {
-            heads.learn(*task, Witnessed { round: head.round - 1, release });
+        if let Some(last) = last_of(head) {
+            heads.learn(*task, last);
         }
         heads.save()?;
         Ok(loss)
@@ -352,30 +381,43 @@ impl GuardedStore {
         Ok(entries)
     }
 
-    /// Destroys the keys that no entry needs any more.
+    /// Destroys the keys that no entry needs any more. Nobody who commits waits for that.
     fn destroy(&self) -> Result<(), StoreError> {
-        let mut owed = lock(&self.owed);
-        let mut uncertain = lock(&self.uncertain);
-        while let Some((task, head, round)) = uncertain.last() {
-            let now = self.store.head(task)?;
-            // Rounds only grow. If another commit began this one, its limit is the same.
-            let happened = match head.state {
-                TaskState::Open | TaskState::Moved => now.round >= head.round,
-                TaskState::Closed => now.state == TaskState::Closed,
-            };
-            if happened {
-                owed.insert(*task, *round);
-            }
-            uncertain.pop();
-        }
-        drop(uncertain);
-        while let Some((task, round)) = owed.first_key_value().map(|(task, round)| (*task, *round))
+        let uncertain = std::mem::take(&mut *lock(&self.uncertain));
+        if !uncertain.is_empty()
+            && let Err(error) = self.decide(&uncertain)
         {
+            lock(&self.uncertain).extend(uncertain);
+            return Err(error);
+        }
+        let owed = std::mem::take(&mut *lock(&self.owed));
+        let mut destroyed = Ok(());
+        for (task, round) in owed {
             if let Some(keys) = lock(&self.cache).get_mut(&task) {
                 keys.retain(|of, _| *of >= round);
             }
-            self.keys.destroy_before(&task, round)?;
-            owed.remove(&task);
+            if let Err(error) = self.keys.destroy_before(&task, round) {
+                self.owe(task, round);
+                destroyed = Err(error.into());
+            }
+        }
+        destroyed
+    }
+
+    /// Which changes are durable of those of which that was not known.
+    fn decide(&self, uncertain: &[(TaskId, Head, u32)]) -> Result<(), StoreError> {
+        let heads = uncertain.iter().map(|(task, ..)| self.store.head(task));
+        let heads = heads.collect::<Result<Vec<_>, _>>()?;
+        self.confirm()?;
+        for ((task, head, round), now) in uncertain.iter().zip(heads) {
+            // Rounds only grow. If another commit began this one, its limit is the same.
+            let happened = match head.state {
+                TaskState::Open | TaskState::Moving | TaskState::Moved => now.round >= head.round,
+                TaskState::Closed => now.state == TaskState::Closed,
+            };
+            if happened {
+                self.owe(*task, *round);
+            }
         }
         Ok(())
     }
@@ -383,7 +425,9 @@ impl GuardedStore {
 
 impl Log for GuardedStore {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.observe(task, self.store.head(task)?)
+        let head = self.store.head(task)?;
+        self.observe(task, head)?;
+        Ok(head)
     }
 
     fn tail(
@@ -455,8 +499,11 @@ struct GuardedTurn<'a> {
 }
 
 impl Log for GuardedTurn<'_> {
+    /// Nothing is learned from it yet: others wait.
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        self.store.observe(task, self.turn.head(task)?)
+        let head = self.turn.head(task)?;
+        self.store.check(task, head)?;
+        Ok(head)
     }
 
     fn tail(
@@ -499,7 +546,7 @@ impl Turn for GuardedTurn<'_> {
             return Err(error);
         }
         commits.iter().for_each(|(task, seq)| store.keys.note_commit(task, *seq));
-        lock(&store.owed).extend(unneeded.into_iter().map(|(task, _, round)| (task, round)));
+        unneeded.into_iter().for_each(|(task, _, round)| store.owe(task, round));
         let mut heads = lock(&store.heads);
         witnessed.into_iter().for_each(|(task, last)| heads.learn(task, last));
         // Before anybody can see the releases. The commit itself is durable, which a retry tells.
@@ -509,6 +556,11 @@ impl Turn for GuardedTurn<'_> {
         let _ = store.destroy();
         Ok(())
     }
+}
+
+/// The last release before a head.
+fn last_of(head: Head) -> Option<Witnessed> {
+    head.last.map(|release| Witnessed { round: head.round - 1, release })
 }
 
 /// The oldest round whose key something in the log of a task needs.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use getrandom::{SysRng, rand_core::TryRng};
-use incrowd_protocol::TaskId;
+use incrowd_protocol::{TaskId, VerificationKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -103,6 +103,12 @@ pub enum RoundKeysConfig {
         /// Program and first arguments.
         command: Vec<String>,
     },
+}
+
+/// Names a shuffler by its signing key, which is the same wherever it runs: the keys of rounds of
+/// several may be on one medium.
+pub(crate) fn service(key: &VerificationKey) -> TaskId {
+    hex::encode(key.bytes()).parse().expect("invariant: both have 32 bytes")
 }
 
 /// The configured medium, for the shuffler of a data folder. Without a setting it is a

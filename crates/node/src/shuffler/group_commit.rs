@@ -221,7 +221,7 @@ impl Writer {
         if self.failing && self.forgot.elapsed() <= FORGET {
             return IDLE;
         }
-        match self.open.close_due() {
+        match self.retry(OpenTasks::close_due) {
             Ok(closed) if closed.is_empty() => {}
             // Another node closes it.
             Err(CommitError::NotCommitted(StoreError::Busy)) => return IDLE,
@@ -230,6 +230,8 @@ impl Writer {
                 if let Ok(closed) = self.record_failure(result) {
                     self.publish(closed);
                 } else {
+                    // Nobody may be uploading, who would notice it.
+                    self.failed.record();
                     self.forgot = Instant::now();
                     return IDLE;
                 }
@@ -275,7 +277,7 @@ impl Writer {
         match last {
             None => true,
             Some(Job::Close(task, reply)) => {
-                let result = self.open.close(&task);
+                let result = self.retry(|open| open.close(&task));
                 self.remains = true;
                 let result = self.record_failure(result);
                 self.publish([task]);
@@ -302,7 +304,7 @@ impl Writer {
         reports: usize,
     ) -> Result<(), Busy> {
         let started = Instant::now();
-        let result = self.accept(uploads);
+        let result = self.retry(|open| open.accept(uploads));
         self.remains = true;
         if result.is_err() {
             self.failed.record();
@@ -333,10 +335,13 @@ impl Writer {
     }
 
     /// A commit that was in the way of another one is tried again a few times.
-    fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
+    fn retry<T>(
+        &mut self,
+        mut commit: impl FnMut(&mut OpenTasks) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
         let mut tries = 0;
         loop {
-            match self.open.accept(uploads) {
+            match commit(&mut self.open) {
                 Err(CommitError::NotCommitted(StoreError::Conflict(error))) if tries < RETRIES => {
                     tries += 1;
                     self.metrics.store_retried();
@@ -401,6 +406,9 @@ impl Writer {
     /// Takes note of what other nodes have committed.
     fn refresh(&mut self) -> Result<(), Busy> {
         let result = self.open.refresh();
+        if result.is_err() {
+            self.failed.record();
+        }
         let moved = self.record_failure(result)?;
         // Keys of rounds that others have released are to be forgotten here too.
         self.remains |= !moved.is_empty();

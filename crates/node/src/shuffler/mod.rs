@@ -104,9 +104,7 @@ impl Shuffler {
         let store = guarded(config, store)?;
         if let Some(shared) = store.shared() {
             nodes::agree(shared, &keys, access)?;
-            // The keys of rounds of another shuffler may be on the same medium.
-            let service = hex::encode(keys.verification_key().bytes()).parse();
-            let service: TaskId = service.expect("invariant: both have 32 bytes");
+            let service = round_keys::service(&keys.verification_key());
             store.share_keys(&service, config.shuffler.accept_lost_round_keys)?;
         }
         let open_tasks = || {

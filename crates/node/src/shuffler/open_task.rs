@@ -96,10 +96,7 @@ impl OpenTask {
     pub fn catch_up(&mut self, log: &dyn Log) -> Result<(), StoreError> {
         let incarnation = log.incarnation();
         let head = log.head(&self.id)?;
-        if head.state == TaskState::Moved {
-            self.state = None;
-            return Err(StoreError::Moved(self.id));
-        }
+        head.state.is_here(&self.id).inspect_err(|_| self.state = None)?;
         match &self.state {
             // What is in memory may be of a history that this server does not have.
             Some(state) if state.incarnation != incarnation => {
@@ -155,6 +152,10 @@ impl State {
                         Kind::Delta => self.deltas += entry.bytes.len(),
                         Kind::Snapshot => (self.snapshot, self.deltas) = (entry.bytes.len(), 0),
                     }
+                }
+                // What comes later is read next time: who commits all the time keeps nobody here.
+                if seq >= head.seq {
+                    break;
                 }
             }
             batch.settle()?;

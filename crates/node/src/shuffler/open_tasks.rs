@@ -16,6 +16,9 @@ use super::{
 };
 use crate::store::{Change, CommitError, Head, Seq, ShufflerStore, StoreError, TaskState, Turn};
 
+/// How often a log that changes while it is read is read again.
+const RETRIES: u32 = 3;
+
 /// Reports of one request, all for one task.
 pub struct Upload {
     /// The task they were sent to.
@@ -259,11 +262,16 @@ impl OpenTasks {
         let store = self.store.clone();
         let before: Vec<_> = self.tasks.keys().map(|id| (*id, self.progress(id))).collect();
         for task in self.tasks.values_mut() {
-            match task.catch_up(&*store) {
-                // Its round may have been released between two reads. Under the lock it counts.
-                Ok(()) | Err(StoreError::RoundKeyLost { .. }) => {}
-                Err(error) => return Err(error.into()),
+            // Its round may be released, and its key destroyed, between two reads.
+            let released =
+                |result: &Result<(), _>| matches!(result, Err(StoreError::RoundKeyLost { .. }));
+            let mut result = task.catch_up(&*store);
+            for _ in 0..RETRIES {
+                if released(&result) {
+                    result = task.catch_up(&*store);
+                }
             }
+            result?;
         }
         let moved = before.into_iter().filter(|(id, progress)| self.progress(id) != *progress);
         Ok(moved.map(|(id, _)| id).collect())

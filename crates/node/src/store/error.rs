@@ -67,12 +67,22 @@ pub enum StoreError {
     /// No thread for the database's connections.
     #[error("no thread can be started for the database: {0}")]
     Thread(#[source] io::Error),
-    /// A model of this version is published already.
-    #[error("version {0} is published already")]
-    Published(u64),
+    /// A step of statistics that do not know the newest model.
+    #[error("the step follows model {found}, but the newest is {newest}")]
+    Models {
+        /// The newest model that the statistics know.
+        found: u64,
+        /// The newest that the store has.
+        newest: u64,
+    },
     /// A task that was moved to another store.
     #[error("task {0} was moved to another store (`incrowd task move`)")]
     Moved(TaskId),
+    /// A task between two stores.
+    #[error(
+        "task {0} is being moved to another store and nothing counts meanwhile: repeat `incrowd task move` to the end"
+    )]
+    Moving(TaskId),
     /// A task that is to be moved to a store which has it already.
     #[error("task {0} is in the store already, and it is not what was moved there before")]
     Known(TaskId),
@@ -187,7 +197,7 @@ fn said(error: &tokio_postgres::Error) -> String {
 impl StoreError {
     /// Whether another node of the database was faster with the same step.
     pub(crate) fn is_overtaken(&self) -> bool {
-        matches!(self, Self::Order { .. } | Self::Predecessor { .. } | Self::Published(_))
+        matches!(self, Self::Order { .. } | Self::Predecessor { .. } | Self::Models { .. })
     }
 }
 

@@ -9,8 +9,8 @@ use incrowd_protocol::{Task, TaskId};
 use incrowd_shuffler::{Entry, Kind};
 
 use super::{
-    Absorbed, BanditStore, Change, Clock, CommitError, Head, Learned, Log, ReleaseHash, Seq,
-    ShufflerStore, SignedRelease, Step, StoreError, StoredModel, Turn, check_last_round,
+    Absorbed, BanditStore, Change, Clock, CommitError, Head, Learned, Log, Position, ReleaseHash,
+    Seq, ShufflerStore, SignedRelease, Step, StoreError, StoredModel, Turn, models_before,
 };
 
 /// A shuffler's memory that is gone with the process: for tests.
@@ -171,6 +171,11 @@ impl BanditTask {
     fn last(&self) -> Option<ReleaseHash> {
         self.releases.last().map(|(_, body)| ReleaseHash::of(body))
     }
+
+    fn position(&self) -> Position {
+        let models = self.models.last().map_or(0, |model| model.version);
+        Position { round: self.releases.len() as u32, last: self.last(), models }
+    }
 }
 
 impl BanditStore for MemoryBanditStore {
@@ -184,13 +189,14 @@ impl BanditStore for MemoryBanditStore {
     fn publish(
         &self,
         task: &TaskId,
-        round: u32,
         statistics: &Statistics,
         model: &StoredModel,
     ) -> Result<(), StoreError> {
         let mut tasks = lock(&self.0);
         let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-        check_last_round(round, open.releases.len() as u32)?;
+        let models = models_before(statistics, Some(model));
+        let stored = open.position();
+        Position { round: statistics.round(), models, ..stored }.check(&stored)?;
         open.statistics = Some(statistics.clone());
         open.models.push(model.clone());
         Ok(())
@@ -199,7 +205,7 @@ impl BanditStore for MemoryBanditStore {
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
         let mut tasks = lock(&self.0);
         let open = tasks.get_mut(task).ok_or(StoreError::UnknownTask(*task))?;
-        step.check(open.releases.len() as u32, open.last())?;
+        step.before().check(&open.position())?;
         open.releases.push((step.round, step.release.to_vec()));
         open.statistics = Some(step.statistics.clone());
         open.models.extend(step.model.cloned());
@@ -232,12 +238,7 @@ impl BanditStore for MemoryBanditStore {
     fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
         let mut tasks = lock(&self.0);
         let open = tasks.entry(*task).or_default();
-        let release = |round: u32| {
-            let found = open.releases.get(round as usize - 1);
-            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
-        };
-        let (rounds, models) = (open.releases.len() as u32, open.models.len());
-        if !learned.is_known(task, rounds, models, release)? {
+        if !learned.is_known(task, &open.releases, open.models.len())? {
             open.statistics = learned.absorbed.as_ref().map(|absorbed| absorbed.statistics.clone());
             open.releases.clone_from(&learned.releases);
             open.models.clone_from(&learned.models);

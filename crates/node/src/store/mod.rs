@@ -74,8 +74,21 @@ pub enum TaskState {
     Open,
     /// The operator ended it.
     Closed,
+    /// It is on its way to another store, or from one to this. Nothing counts meanwhile.
+    Moving,
     /// It is in another store now.
     Moved,
+}
+
+impl TaskState {
+    /// Whether a task is counted in this store, if it is counted anywhere.
+    pub(crate) fn is_here(self, task: &TaskId) -> Result<(), StoreError> {
+        match self {
+            Self::Open | Self::Closed => Ok(()),
+            Self::Moving => Err(StoreError::Moving(*task)),
+            Self::Moved => Err(StoreError::Moved(*task)),
+        }
+    }
 }
 
 /// What a commit does to one task: appends, then drops.
@@ -87,7 +100,8 @@ pub struct Change {
     pub releases: Vec<(u32, SignedRelease)>,
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
-    /// Ids of earlier rounds than this one go.
+    /// Ids of earlier rounds than this one go; 0 if none do. It does not fall, and no ids of earlier
+    /// rounds come later, until [`ShufflerStore::forget`] has removed what was dropped.
     pub drop_ids_before: u32,
     /// The head afterwards. Its `seq` must follow the current one, or nothing is committed.
     pub head: Head,
@@ -128,9 +142,16 @@ pub trait Log {
 
 /// What a store does that several processes use at the same time.
 pub trait Shared {
+    /// Waits until everything that is visible now is as durable as a commit of one's own. What
+    /// another process committed can be visible before a standby has it.
+    fn confirm(&self) -> Result<(), StoreError>;
+
     /// The value that all nodes have of something: what the first one gave, or this one from now on
     /// with `replace`.
     fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError>;
+
+    /// What all nodes have of something; none if nobody gave it.
+    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 }
 
 /// The shuffler's memory.
@@ -150,8 +171,8 @@ pub trait ShufflerStore: Log + Send + Sync {
     /// its time is over.
     fn release(&self, task: &TaskId, round: u32) -> Result<Option<SignedRelease>, StoreError>;
 
-    /// Makes everything that was dropped unreadable. False if a reader is in the way: call it again
-    /// later.
+    /// Makes everything that was dropped unreadable, a bounded amount at a time. False if there is
+    /// more, or a reader is in the way: call it again later.
     fn forget(&self) -> Result<bool, StoreError>;
 
     /// Whether a commit would work now.
@@ -199,47 +220,60 @@ pub struct Step<'a> {
 }
 
 impl Learned {
-    /// Whether there is nothing to be imported, because a store has it all: so many releases, of
-    /// which this finds one by its round.
+    /// Whether there is nothing to be imported, because a store has it all among its releases and
+    /// models.
     fn is_known(
         &self,
         task: &TaskId,
-        rounds: u32,
+        releases: &[(u32, Vec<u8>)],
         models: usize,
-        release: impl FnOnce(u32) -> Result<Option<ReleaseHash>, StoreError>,
     ) -> Result<bool, StoreError> {
-        if rounds == 0 && models == 0 {
+        if releases.is_empty() && models == 0 {
             return Ok(false);
         }
-        let last = self.releases.last().map(|(round, body)| (*round, ReleaseHash::of(body)));
-        let same = match last {
-            None => true,
-            Some((round, hash)) => round <= rounds && release(round)? == Some(hash),
-        };
+        let same = self.releases.last().is_none_or(|last| releases.contains(last));
         if same && self.models.len() <= models { Ok(true) } else { Err(StoreError::Known(*task)) }
     }
 }
 
 impl Step<'_> {
-    /// Whether this step follows what a store has: its last round, 0 before the first, and its last
-    /// release.
-    fn check(&self, last_round: u32, last: Option<ReleaseHash>) -> Result<(), StoreError> {
-        if self.round != last_round + 1 {
-            return Err(StoreError::Order { found: self.round, next: last_round + 1 });
-        }
-        if self.previous != last {
-            return Err(StoreError::Predecessor { stated: self.previous, stored: last });
-        }
-        Ok(())
+    /// What this step follows.
+    fn before(&self) -> Position {
+        let models = models_before(self.statistics, self.model);
+        Position { round: self.round.saturating_sub(1), last: self.previous, models }
     }
 }
 
-/// Whether a model that no release led to comes after the round that a store has.
-fn check_last_round(round: u32, last_round: u32) -> Result<(), StoreError> {
-    if round == last_round {
-        return Ok(());
+/// The version of the newest model before these statistics and their model.
+fn models_before(statistics: &Statistics, model: Option<&StoredModel>) -> u64 {
+    u64::from(statistics.models()).saturating_sub(model.is_some().into())
+}
+
+/// How far a bandit is with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    /// The last round that was absorbed, 0 before the first.
+    round: u32,
+    /// Its release.
+    last: Option<ReleaseHash>,
+    /// Version of the newest model, 0 before the first.
+    models: u64,
+}
+
+impl Position {
+    /// Whether what was computed from this position can be written down where a store is.
+    fn check(&self, stored: &Self) -> Result<(), StoreError> {
+        if self.round != stored.round {
+            return Err(StoreError::Order { found: self.round + 1, next: stored.round + 1 });
+        }
+        if self.last != stored.last {
+            return Err(StoreError::Predecessor { stated: self.last, stored: stored.last });
+        }
+        if self.models != stored.models {
+            return Err(StoreError::Models { found: self.models, newest: stored.models });
+        }
+        Ok(())
     }
-    Err(StoreError::Order { found: round, next: last_round })
 }
 
 /// Where a bandit's task stands.
@@ -267,19 +301,18 @@ pub trait BanditStore: Send + Sync {
     fn open(&self, task: &Task) -> Result<Option<Absorbed>, StoreError>;
 
     /// Writes down a model that no release led to, and the statistics with it, in one durable step:
-    /// the first one, or one for other actions. `round` must be the last that was absorbed, 0
-    /// before the first; otherwise nothing changes.
+    /// the first one, or one for other actions. The statistics must be of the last round that was
+    /// absorbed and the model must be the next one; otherwise nothing changes.
     fn publish(
         &self,
         task: &TaskId,
-        round: u32,
         statistics: &Statistics,
         model: &StoredModel,
     ) -> Result<(), StoreError>;
 
     /// Writes down a release, the statistics with it and the model, in one durable step. Each round
-    /// comes once and in order, and the release before it must be the stated one; otherwise nothing
-    /// changes.
+    /// comes once and in order, the release before it must be the stated one, and the statistics
+    /// must know every model; otherwise nothing changes.
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError>;
 
     /// The newest model.

@@ -78,6 +78,7 @@ pub(super) fn state_code(state: TaskState) -> i64 {
         TaskState::Open => 0,
         TaskState::Closed => 1,
         TaskState::Moved => 2,
+        TaskState::Moving => 3,
     }
 }
 
@@ -87,6 +88,7 @@ pub(super) fn state(code: i64) -> Result<TaskState, StoreError> {
         0 => Ok(TaskState::Open),
         1 => Ok(TaskState::Closed),
         2 => Ok(TaskState::Moved),
+        3 => Ok(TaskState::Moving),
         other => Err(StoreError::Damaged(format!("a task in the unknown state {other}"))),
     }
 }

@@ -8,7 +8,8 @@ use incrowd_protocol::{Task, TaskId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    Absorbed, BanditStore, Learned, ReleaseHash, Step, StoreError, StoredModel, check_last_round,
+    Absorbed, BanditStore, Learned, Position, ReleaseHash, Step, StoreError, StoredModel,
+    models_before,
     rows::{checked, with_checksum},
     sqlite::{Database, Schema, purge, task_ids, truncate_wal},
 };
@@ -54,7 +55,7 @@ impl BanditStore for SqliteBanditStore {
         let bytes = checked(stored, "the statistics")?;
         let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
         let statistics = serde_json::from_slice(&bytes).map_err(damaged)?;
-        let (_, round, last) = last(&database.writer, &id)?;
+        let (_, Position { round, last, .. }) = position(&database.writer, &id)?;
         if round > 0 && last.is_none() {
             return Err(StoreError::Damaged("statistics without a release".into()));
         }
@@ -64,15 +65,15 @@ impl BanditStore for SqliteBanditStore {
     fn publish(
         &self,
         task: &TaskId,
-        round: u32,
         statistics: &Statistics,
         model: &StoredModel,
     ) -> Result<(), StoreError> {
         let mut database = self.database();
         let transaction = database.writer.transaction()?;
-        let (number, last_round, _) = last(&transaction, task)?;
-        check_last_round(round, last_round)?;
-        write(&transaction, number, round, statistics, Some(model))?;
+        let (number, stored) = position(&transaction, task)?;
+        let models = models_before(statistics, Some(model));
+        Position { round: statistics.round(), models, ..stored }.check(&stored)?;
+        write(&transaction, number, statistics, Some(model))?;
         transaction.commit()?;
         Ok(())
     }
@@ -80,10 +81,10 @@ impl BanditStore for SqliteBanditStore {
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
         let mut database = self.database();
         let transaction = database.writer.transaction()?;
-        let (number, last_round, last) = last(&transaction, task)?;
-        step.check(last_round, last)?;
+        let (number, stored) = position(&transaction, task)?;
+        step.before().check(&stored)?;
         write_release(&transaction, number, step.round, step.release)?;
-        write(&transaction, number, step.round, step.statistics, step.model)?;
+        write(&transaction, number, step.statistics, step.model)?;
         transaction.commit()?;
         Ok(())
     }
@@ -119,22 +120,18 @@ impl BanditStore for SqliteBanditStore {
     fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
         let database = self.database();
         let tasks = task_ids(&database.writer)?;
-        tasks.into_iter().map(|task| Ok((task, last(&database.writer, &task)?.1))).collect()
+        let round = |task| Ok((task, position(&database.writer, &task)?.1.round));
+        tasks.into_iter().map(round).collect()
     }
 
     fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
-        let (models, releases) = (self.models(task)?.len(), self.releases(task)?);
-        let release = |round: u32| {
-            let found = releases.get(round as usize - 1);
-            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
-        };
-        if learned.is_known(task, releases.len() as u32, models, release)? {
+        if learned.is_known(task, &self.releases(task)?, self.models(task)?.len())? {
             return Ok(());
         }
         let mut database = self.database();
         let transaction = database.writer.transaction()?;
         transaction.execute("INSERT OR IGNORE INTO task (id) VALUES (?1)", [task.bytes()])?;
-        let (number, ..) = last(&transaction, task)?;
+        let (number, _) = position(&transaction, task)?;
         for (round, body) in &learned.releases {
             write_release(&transaction, number, *round, body)?;
         }
@@ -142,7 +139,7 @@ impl BanditStore for SqliteBanditStore {
             write_model(&transaction, number, model)?;
         }
         if let Some(Absorbed { statistics, .. }) = &learned.absorbed {
-            write(&transaction, number, statistics.round(), statistics, None)?;
+            write(&transaction, number, statistics, None)?;
         }
         transaction.commit()?;
         Ok(())
@@ -181,10 +178,10 @@ fn write_model(
 fn write(
     connection: &Connection,
     number: i64,
-    round: u32,
     statistics: &Statistics,
     model: Option<&StoredModel>,
 ) -> Result<(), StoreError> {
+    let round = statistics.round();
     let statistics = serde_json::to_vec(statistics)
         .expect("invariant: statistics are numbers, which can always be written");
     if let Some(model) = model {
@@ -197,19 +194,17 @@ fn write(
     Ok(())
 }
 
-/// The row of a task, the last round it has absorbed (0 before the first), and that round's
-/// release.
-fn last(
-    connection: &Connection,
-    task: &TaskId,
-) -> Result<(i64, u32, Option<ReleaseHash>), StoreError> {
-    let sql = "SELECT number, task.round, bytes FROM task LEFT JOIN release ON task = number AND release.round = task.round WHERE id = ?1";
-    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+/// The row of a task, and where it is.
+fn position(connection: &Connection, task: &TaskId) -> Result<(i64, Position), StoreError> {
+    let sql = "SELECT number, task.round, bytes, coalesce((SELECT max(version) FROM model WHERE task = number), 0)
+        FROM task LEFT JOIN release ON task = number AND release.round = task.round WHERE id = ?1";
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let found = connection.query_row(sql, [task.bytes()], row).optional()?;
-    let (number, round, bytes): (i64, u32, Option<Vec<u8>>) =
+    let (number, round, bytes, models): (i64, u32, Option<Vec<u8>>, i64) =
         found.ok_or(StoreError::UnknownTask(*task))?;
     let body = bytes.map(|bytes| checked(bytes, "a release")).transpose()?;
-    Ok((number, round, body.map(|body| ReleaseHash::of(&body))))
+    let last = body.map(|body| ReleaseHash::of(&body));
+    Ok((number, Position { round, last, models: models as u64 }))
 }
 
 fn models(

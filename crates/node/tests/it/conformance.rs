@@ -91,6 +91,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 struct Expected {
     head: Head,
     entries: Vec<(Seq, Entry)>,
+    /// Ids of earlier rounds are dropped, and none come later.
+    ids_from: u32,
     releases: BTreeMap<u32, SignedRelease>,
 }
 
@@ -105,6 +107,7 @@ impl Expected {
         }
         let mut next = self.clone();
         next.head = change.head;
+        next.ids_from = next.ids_from.max(change.drop_ids_before);
         next.releases.extend(change.releases.iter().cloned());
         next.entries.extend(change.append.iter().map(|entry| (change.head.seq, entry.clone())));
         next.entries.retain(|(seq, entry)| {
@@ -119,7 +122,7 @@ impl Expected {
 }
 
 impl Planned {
-    fn change(&self, head: Head, signing: &SigningKey, task: &TaskId) -> Change {
+    fn change(&self, head: Head, ids_from: u32, signing: &SigningKey, task: &TaskId) -> Change {
         let seq = Seq(head.seq.0 + self.step);
         let mut change = Change::to(Head { seq, round: head.round, ..head });
         let byte = seq.0 as u8;
@@ -127,7 +130,7 @@ impl Planned {
             let kind = if snapshot { Kind::Snapshot } else { Kind::Delta };
             change.append.push(Entry { round: head.round, kind, bytes: vec![byte; length] });
         }
-        for (round, length) in &self.ids {
+        for (round, length) in self.ids.iter().filter(|(round, _)| *round >= ids_from) {
             let bytes = vec![!byte; *length];
             change.append.push(Entry { round: *round, kind: Kind::Ids, bytes });
         }
@@ -142,7 +145,7 @@ impl Planned {
             change.head.state = TaskState::Closed;
         }
         change.drop_sums_before = Seq(self.drop_sums.map_or(0, |back| seq.0.saturating_sub(back)));
-        change.drop_ids_before = self.drop_ids;
+        change.drop_ids_before = if self.drop_ids > 0 { self.drop_ids.max(ids_from) } else { 0 };
         change
     }
 }
@@ -182,7 +185,8 @@ fn keeps_what_it_is_given(mut shelf: Shelf, acts: Vec<Act>) -> Result<(), TestCa
                 for plan in plans {
                     let task = tasks[usize::from(!plan.first_task)];
                     let head = turn.head(&task).unwrap();
-                    changes.insert(task, plan.change(head, &signing, &task));
+                    let ids_from = expected[&task].ids_from;
+                    changes.insert(task, plan.change(head, ids_from, &signing, &task));
                 }
                 let mut next = expected.clone();
                 let mut refused = None;

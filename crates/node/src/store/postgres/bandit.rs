@@ -6,34 +6,35 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, barrier},
+    database::{Database, Durable, Lease, agree, agreed, barrier},
     schema::Schema,
     settings::PostgresSettings,
 };
 use crate::store::{
-    Absorbed, BanditStore, Learned, ReleaseHash, Shared, Step, StoreError, StoredModel,
-    check_last_round,
+    Absorbed, BanditStore, Learned, Position, ReleaseHash, Shared, Step, StoreError, StoredModel,
+    models_before,
     rows::{checked, with_checksum},
 };
 
 pub(super) const SCHEMA: Schema = Schema {
     name: "incrowd_bandit",
     migrations: &[
-        "CREATE TABLE incrowd_bandit.task (number int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, id bytea NOT NULL UNIQUE, round bigint NOT NULL DEFAULT 0, last bytea, statistics bytea);
+        "CREATE TABLE incrowd_bandit.task (number int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, id bytea NOT NULL UNIQUE, round bigint NOT NULL DEFAULT 0, last bytea, models bigint NOT NULL DEFAULT 0, statistics bytea);
          CREATE TABLE incrowd_bandit.release (task int NOT NULL REFERENCES incrowd_bandit.task, round bigint NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (task, round));
          CREATE TABLE incrowd_bandit.model (task int NOT NULL REFERENCES incrowd_bandit.task, version bigint NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (task, version));",
     ],
 };
 
-const TASK: &str = "SELECT round, last, statistics FROM incrowd_bandit.task WHERE id = $1";
+const TASK: &str = "SELECT round, last, models, statistics FROM incrowd_bandit.task WHERE id = $1";
 /// Moves a task on, if it is where the step says.
-const STEP: &str = "UPDATE incrowd_bandit.task SET round = $2, last = $3, statistics = $4
-    WHERE id = $1 AND round = $5 AND last IS NOT DISTINCT FROM $6 RETURNING number";
+const STEP: &str =
+    "UPDATE incrowd_bandit.task SET round = $2, last = $3, models = $4, statistics = $5
+    WHERE id = $1 AND round = $6 AND last IS NOT DISTINCT FROM $7 AND models = $8 RETURNING number";
 /// A task that was learned elsewhere.
-const IMPORT: &str = "INSERT INTO incrowd_bandit.task (id, round, last, statistics) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (id) DO UPDATE SET round = excluded.round, last = excluded.last, statistics = excluded.statistics RETURNING number";
+const IMPORT: &str = "INSERT INTO incrowd_bandit.task (id, round, last, models, statistics) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (id) DO UPDATE SET round = excluded.round, last = excluded.last, models = excluded.models, statistics = excluded.statistics RETURNING number";
 const RELEASE: &str = "INSERT INTO incrowd_bandit.release (task, round, bytes) VALUES ($1, $2, $3)";
-const MODEL: &str = "INSERT INTO incrowd_bandit.model (task, version, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+const MODEL: &str = "INSERT INTO incrowd_bandit.model (task, version, bytes) VALUES ($1, $2, $3)";
 
 /// The bandit's memory in a PostgreSQL database, which any number of processes use.
 pub struct PostgresBanditStore {
@@ -61,36 +62,37 @@ impl PostgresBanditStore {
     fn step(
         &self,
         task: &TaskId,
-        from: (u32, Option<ReleaseHash>),
-        to: (u32, Option<ReleaseHash>),
-        statistics: &Statistics,
+        from: Position,
         release: Option<&[u8]>,
+        statistics: &Statistics,
         model: Option<&StoredModel>,
     ) -> Result<(), StoreError> {
-        let statistics = written(statistics);
         let name = |release: Option<ReleaseHash>| release.map(|hash| hash.bytes().to_vec());
-        let (id, before, after): (&[u8], i64, i64) = (task.bytes(), from.0.into(), to.0.into());
-        let (last, new) = (name(from.1), name(to.1));
-        let moved: [(&(dyn ToSql + Sync), Type); 6] = [
+        let (last, new) = (name(from.last), name(release.map(ReleaseHash::of).or(from.last)));
+        let (before, after) = (i64::from(from.round), i64::from(statistics.round()));
+        let (known, models) = (from.models as i64, i64::from(statistics.models()));
+        let (id, statistics): (&[u8], _) = (task.bytes(), written(statistics));
+        let moved: [(&(dyn ToSql + Sync), Type); 8] = [
             (&id, Type::BYTEA),
             (&after, Type::INT8),
             (&new, Type::BYTEA),
+            (&models, Type::INT8),
             (&statistics, Type::BYTEA),
             (&before, Type::INT8),
             (&last, Type::BYTEA),
+            (&known, Type::INT8),
         ];
         let mut session = self.database.session()?;
         session.transaction(|session| {
             let row = session.wait(async |client| client.query_typed_opt(STEP, &moved).await)?;
             let Some(row) = row else {
                 // Another node was first, or this is another history.
-                let found = Found::read(session, task)?;
-                check_last_round(from.0, found.round)?;
-                return Err(StoreError::Predecessor { stated: from.1, stored: found.last });
+                from.check(&Found::read(session, task)?.position)?;
+                return Err(StoreError::Busy);
             };
             let number: i32 = row.get(0);
             if let Some(release) = release {
-                write_release(session, number, to.0, release)?;
+                write_release(session, number, after, release)?;
             }
             model.map_or(Ok(()), |model| write_model(session, number, model))
         })?;
@@ -125,7 +127,8 @@ impl BanditStore for PostgresBanditStore {
         let id: &[u8] = task.bytes();
         let mut session = self.database.session()?;
         session.wait(async |client| client.execute_typed(sql, &[(&id, Type::BYTEA)]).await)?;
-        let Found { last, statistics, .. } = Found::read(&mut session, &task)?;
+        let Found { position: Position { last, .. }, statistics } =
+            Found::read(&mut session, &task)?;
         let Some(stored) = statistics else { return Ok(None) };
         let bytes = checked(stored, "the statistics")?;
         let damaged = |error: serde_json::Error| StoreError::Damaged(error.to_string());
@@ -136,22 +139,20 @@ impl BanditStore for PostgresBanditStore {
     fn publish(
         &self,
         task: &TaskId,
-        round: u32,
         statistics: &Statistics,
         model: &StoredModel,
     ) -> Result<(), StoreError> {
-        let found = Found::read(&mut self.database.session()?, task)?;
-        check_last_round(round, found.round)?;
-        let at = (round, found.last);
-        self.step(task, at, at, statistics, None, Some(model))
+        let stored = Found::read(&mut self.database.session()?, task)?.position;
+        let models = models_before(statistics, Some(model));
+        let from = Position { round: statistics.round(), models, ..stored };
+        from.check(&stored)?;
+        self.step(task, from, None, statistics, Some(model))
     }
 
     fn absorb(&self, task: &TaskId, step: &Step<'_>) -> Result<(), StoreError> {
-        let found = Found::read(&mut self.database.session()?, task)?;
-        step.check(found.round, found.last)?;
-        let (from, to) = ((step.round - 1, step.previous), ReleaseHash::of(step.release));
-        let to = (step.round, Some(to));
-        self.step(task, from, to, step.statistics, Some(step.release), step.model)
+        let from = step.before();
+        from.check(&Found::read(&mut self.database.session()?, task)?.position)?;
+        self.step(task, from, Some(step.release), step.statistics, step.model)
     }
 
     fn model(&self, task: &TaskId) -> Result<Option<StoredModel>, StoreError> {
@@ -183,7 +184,7 @@ impl BanditStore for PostgresBanditStore {
     }
 
     fn check_writable(&self) -> Result<(), StoreError> {
-        barrier(&mut self.database.session()?)
+        self.database.check_writable()
     }
 
     fn tasks(&self) -> Result<Vec<(TaskId, u32)>, StoreError> {
@@ -199,12 +200,7 @@ impl BanditStore for PostgresBanditStore {
     }
 
     fn import(&self, task: &TaskId, learned: &Learned) -> Result<(), StoreError> {
-        let (models, releases) = (self.models(task)?.len(), self.releases(task)?);
-        let release = |round: u32| {
-            let found = releases.get(round as usize - 1);
-            Ok(found.map(|(_, body)| ReleaseHash::of(body)))
-        };
-        if learned.is_known(task, releases.len() as u32, models, release)? {
+        if learned.is_known(task, &self.releases(task)?, self.models(task)?.len())? {
             return Ok(());
         }
         let id: &[u8] = task.bytes();
@@ -213,17 +209,19 @@ impl BanditStore for PostgresBanditStore {
             (i64::from(absorbed.statistics.round()), last)
         });
         let statistics = learned.absorbed.as_ref().map(|absorbed| written(&absorbed.statistics));
-        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+        let models = learned.models.last().map_or(0, |model| model.version as i64);
+        let values: [(&(dyn ToSql + Sync), Type); 5] = [
             (&id, Type::BYTEA),
             (&round, Type::INT8),
             (&last, Type::BYTEA),
+            (&models, Type::INT8),
             (&statistics, Type::BYTEA),
         ];
         self.database.session()?.transaction(|session| {
             let row = session.wait(async |client| client.query_typed_one(IMPORT, &values).await)?;
             let number: i32 = row.get(0);
             for (round, body) in &learned.releases {
-                write_release(session, number, *round, body)?;
+                write_release(session, number, (*round).into(), body)?;
             }
             learned.models.iter().try_for_each(|model| write_model(session, number, model))
         })
@@ -239,6 +237,14 @@ impl BanditStore for PostgresBanditStore {
 }
 
 impl Shared for PostgresBanditStore {
+    fn confirm(&self) -> Result<(), StoreError> {
+        barrier(&mut self.database.session()?)
+    }
+
+    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        agreed(&mut self.database.session()?, SCHEMA.name, name)
+    }
+
     fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
         agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
     }
@@ -253,10 +259,10 @@ fn written(statistics: &Statistics) -> Vec<u8> {
 fn write_release(
     session: &mut Lease<'_>,
     number: i32,
-    round: u32,
+    round: i64,
     body: &[u8],
 ) -> Result<(), StoreError> {
-    let (round, bytes) = (i64::from(round), with_checksum(body.to_vec()));
+    let bytes = with_checksum(body.to_vec());
     let values: [(&(dyn ToSql + Sync), Type); 3] =
         [(&number, Type::INT4), (&round, Type::INT8), (&bytes, Type::BYTEA)];
     session.wait(async |client| client.execute_typed(RELEASE, &values).await)?;
@@ -271,14 +277,13 @@ fn write_model(
     let (version, bytes) = (model.version as i64, with_checksum(model.bytes.clone()));
     let values: [(&(dyn ToSql + Sync), Type); 3] =
         [(&number, Type::INT4), (&version, Type::INT8), (&bytes, Type::BYTEA)];
-    let new = session.wait(async |client| client.execute_typed(MODEL, &values).await)?;
-    if new == 0 { Err(StoreError::Published(model.version)) } else { Ok(()) }
+    session.wait(async |client| client.execute_typed(MODEL, &values).await)?;
+    Ok(())
 }
 
 /// A task in the database.
 struct Found {
-    round: u32,
-    last: Option<ReleaseHash>,
+    position: Position,
     statistics: Option<Vec<u8>>,
 }
 
@@ -291,10 +296,8 @@ impl Found {
         let last: Option<&[u8]> = row.get(1);
         let last = last.map(<[u8; 32]>::try_from).transpose();
         let damaged = |_| StoreError::Damaged("an unreadable row of a task".into());
-        Ok(Self {
-            round: row.get::<_, i64>(0) as u32,
-            last: last.map_err(damaged)?.map(ReleaseHash::from_bytes),
-            statistics: row.get(2),
-        })
+        let (round, models) = (row.get::<_, i64>(0) as u32, row.get::<_, i64>(2) as u64);
+        let last = last.map_err(damaged)?.map(ReleaseHash::from_bytes);
+        Ok(Self { position: Position { round, last, models }, statistics: row.get(3) })
     }
 }

@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -18,7 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_postgres::{
-    AsyncMessage, Client,
+    AsyncMessage, Client, Config,
     types::{ToSql, Type},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -26,8 +26,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::settings::PostgresSettings;
 use crate::store::StoreError;
 
-/// How long a host has to take a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long a host has until a session with it can be used. Then the next one is tried: a server
+/// that is frozen still takes connections.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// How long a statement may take before its session is given up.
 const STATEMENT: Duration = Duration::from_secs(30);
 /// How long nobody connects again after a failure.
@@ -69,7 +70,11 @@ pub(super) struct Database {
     returned: Condvar,
     /// Counts the servers that were met: a restart, a failover and a restored backup are others.
     incarnation: AtomicU64,
+    /// The host that answered last, which is asked first.
+    host: AtomicUsize,
     clock: Mutex<Option<(Instant, SystemTime)>>,
+    /// Whoever asks if the server takes commits.
+    checking: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -113,7 +118,9 @@ impl Database {
             sessions: Mutex::default(),
             returned: Condvar::new(),
             incarnation: AtomicU64::new(0),
+            host: AtomicUsize::new(0),
             clock: Mutex::default(),
+            checking: Mutex::default(),
         })
     }
 
@@ -174,12 +181,33 @@ impl Database {
         }
     }
 
+    /// A session with the first host that takes commits.
     fn connect(&self) -> Result<Session, StoreError> {
         // Password and certificates may have been renewed.
-        let mut config = self.settings.config()?;
-        config.connect_timeout(CONNECT).tcp_user_timeout(PATIENCE).keepalives_idle(PATIENCE);
+        let hosts = self.settings.hosts()?;
+        let first = self.host.load(SeqCst);
+        let mut failed = None;
+        for index in (0..hosts.len()).map(|index| (first + index) % hosts.len()) {
+            match self.wait_for(CONNECT, self.connect_to(&hosts[index])) {
+                Ok(session) => {
+                    self.host.store(index, SeqCst);
+                    return Ok(session);
+                }
+                Err(error) => {
+                    // What keeps a server from being used says more than that another is away.
+                    let tells = !matches!(error, StoreError::Database(_) | StoreError::Timeout(_));
+                    if tells || failed.is_none() {
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        Err(failed.unwrap_or(StoreError::Unreachable))
+    }
+
+    async fn connect_to(&self, host: &Config) -> Result<Session, StoreError> {
         let tls = MakeRustlsConnect::new(self.settings.tls()?);
-        let (client, mut connection) = self.wait(config.connect(tls))?;
+        let (client, mut connection) = host.connect(tls).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let told = warned.clone();
         let driver = self.runtime().spawn(async move {
@@ -193,8 +221,8 @@ impl Database {
         });
         let client = Arc::new(client);
         let mut session = Session { client, incarnation: 0, warned, driver };
-        self.wait(session.client.batch_execute(SESSION))?;
-        let row = self.wait(session.client.query_typed_one(SERVER, &[]))?;
+        session.client.batch_execute(SESSION).await?;
+        let row = session.client.query_typed_one(SERVER, &[]).await?;
         self.set_clock(row.get(6));
         let version: i32 = row.get(0);
         if version < OLDEST {
@@ -226,16 +254,27 @@ impl Database {
         Ok(session)
     }
 
+    /// Whether a commit would work now. While somebody waits for the answer nobody else asks: a
+    /// server that does not answer must not get more and more questions.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        let _one = self.checking.try_lock().map_err(|_| StoreError::Busy)?;
+        barrier(&mut self.session()?)
+    }
+
     /// Waits for what a session does, also where the thread belongs to another runtime.
-    fn wait<T>(
+    fn wait_for<T, E>(
         &self,
-        doing: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, StoreError> {
+        limit: Duration,
+        doing: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, StoreError>
+    where
+        StoreError: From<E>,
+    {
         let _context = self.runtime().enter();
-        let limited = pin!(timeout(STATEMENT, doing));
+        let limited = pin!(timeout(limit, doing));
         match pollster::block_on(limited) {
             Ok(result) => result.map_err(StoreError::from),
-            Err(_) => Err(StoreError::Timeout(STATEMENT)),
+            Err(_) => Err(StoreError::Timeout(limit)),
         }
     }
 
@@ -280,7 +319,7 @@ impl Lease<'_> {
         doing: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, StoreError> {
         let database = self.database;
-        let result = database.wait(doing(self.client()));
+        let result = database.wait_for(STATEMENT, doing(self.client()));
         self.broken |= match &result {
             Ok(_) => false,
             Err(StoreError::Database(error)) => error.as_db_error().is_none(),
@@ -292,6 +331,22 @@ impl Lease<'_> {
     /// The session is not used again: nobody knows in which state it is.
     pub fn discard(&mut self) {
         self.broken = true;
+    }
+
+    /// Whether the session is of no use any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Has the server give up what this session waits for.
+    fn cancel(&self) {
+        let Ok(tls) = self.database.settings.tls() else { return };
+        let token = self.client().cancel_token();
+        self.database.runtime().spawn(async move {
+            let cancelled = token.cancel_query(MakeRustlsConnect::new(tls));
+            // If it cannot be asked, the waiting ends with the server or its standby.
+            let _ = timeout(CONNECT, cancelled).await;
+        });
     }
 
     /// Whether the server warned of something since this was asked last.
@@ -340,12 +395,14 @@ impl Drop for Lease<'_> {
         let Some(session) = self.session.take() else { return };
         let mut sessions = self.database.lock();
         if self.broken || session.client.is_closed() {
-            sessions.open -= 1;
+            // The others are with the same server: nobody else waits for one that does not answer.
+            sessions.open -= 1 + sessions.idle.len();
+            sessions.idle.clear();
         } else {
             sessions.idle.push_back(session);
         }
         drop(sessions);
-        self.database.returned.notify_one();
+        self.database.returned.notify_all();
     }
 }
 
@@ -377,7 +434,12 @@ impl Durable {
 /// Waits until everything that is visible now is as durable as a commit of one's own.
 pub(super) fn barrier(session: &mut Lease<'_>) -> Result<(), StoreError> {
     session.take_warning();
-    session.wait(async |client| client.query_typed(BARRIER, &[]).await)?;
+    let confirmed = session.wait(async |client| client.query_typed(BARRIER, &[]).await);
+    if let Err(StoreError::Timeout(_)) = confirmed {
+        // It waits for a standby, and its end changes nothing.
+        session.cancel();
+    }
+    confirmed?;
     if session.take_warning() { Err(StoreError::NotReplicated) } else { Ok(()) }
 }
 
@@ -392,9 +454,20 @@ pub(super) fn agree(
     let conflict = if replace { "UPDATE SET value = excluded.value" } else { "NOTHING" };
     let insert =
         format!("INSERT INTO {schema}.service VALUES ($1, $2) ON CONFLICT (key) DO {conflict}");
-    let select = format!("SELECT value FROM {schema}.service WHERE key = $1");
     let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&value, Type::BYTEA)];
     session.wait(async |client| client.execute_typed(&insert, &values).await)?;
-    let row = session.wait(async |client| client.query_typed_one(&select, &values[..1]).await)?;
-    Ok(row.get(0))
+    let agreed = agreed(session, schema, name)?;
+    agreed.ok_or_else(|| StoreError::Damaged(format!("{schema}.service has no {name}")))
+}
+
+/// The value that all nodes have of something; none if nobody gave it.
+pub(super) fn agreed(
+    session: &mut Lease<'_>,
+    schema: &str,
+    name: &str,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let select = format!("SELECT value FROM {schema}.service WHERE key = $1");
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+    let row = session.wait(async |client| client.query_typed_opt(&select, &values).await)?;
+    Ok(row.map(|row| row.get(0)))
 }

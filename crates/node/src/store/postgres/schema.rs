@@ -15,6 +15,9 @@ pub(super) struct Schema {
 /// The lock that nodes take in turn when they start: `incrowd` as a number.
 const STARTING: &str = "SELECT pg_advisory_xact_lock(29682288418615140)";
 
+/// Rows that are removed at once.
+const ROWS: u64 = 10_000;
+
 impl Schema {
     /// Brings the tables to the newest version. Nodes that start together do it one after the
     /// other.
@@ -67,7 +70,8 @@ impl Schema {
         Ok(Some(version))
     }
 
-    /// Removes a task and its rows of these tables. Whether there was one.
+    /// Removes a task and its rows of these tables, so many at a time that each statement ends soon.
+    /// Whether there was one.
     pub fn purge(
         &self,
         session: &mut Lease<'_>,
@@ -76,16 +80,17 @@ impl Schema {
     ) -> Result<bool, StoreError> {
         let schema = self.name;
         let number = format!("(SELECT number FROM {schema}.task WHERE id = '\\x{task}')");
-        let rows = tables
-            .iter()
-            .map(|table| format!("DELETE FROM {schema}.{table} WHERE task = {number}; "));
-        let known = format!("SELECT 1 FROM {schema}.task WHERE id = '\\x{task}'");
-        let known =
-            session.wait(async |client| client.query_typed_opt(&known, &[]).await)?.is_some();
-        // Statements of one text are one transaction.
-        let sql =
-            rows.collect::<String>() + &format!("DELETE FROM {schema}.task WHERE id = '\\x{task}'");
-        session.wait(async |client| client.batch_execute(&sql).await)?;
-        Ok(known)
+        for table in tables {
+            let sql = format!(
+                "DELETE FROM {schema}.{table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {schema}.{table} WHERE task = {number} LIMIT {ROWS}))"
+            );
+            while session.wait(async |client| client.execute_typed(&sql, &[]).await)? == ROWS {}
+        }
+        // What nodes told each other of the task has its id in its name.
+        let sql = format!("DELETE FROM {schema}.service WHERE key LIKE '%/{task}'");
+        session.wait(async |client| client.execute_typed(&sql, &[]).await)?;
+        let sql = format!("DELETE FROM {schema}.task WHERE id = '\\x{task}'");
+        let removed = session.wait(async |client| client.execute_typed(&sql, &[]).await)?;
+        Ok(removed > 0)
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use incrowd_files::{Readers, read_secret};
@@ -13,7 +14,7 @@ use tokio_postgres::{
     config::{Host, SslMode, TargetSessionAttrs},
 };
 
-use super::super::StoreError;
+use super::{super::StoreError, database::CONNECT};
 use crate::{ConfigError, NodeConfig, StoreKind, files::trust};
 
 /// The database of a service.
@@ -25,8 +26,11 @@ pub(crate) struct PostgresSettings {
     pub(super) connections: usize,
 }
 
+/// How long a connection over which nothing comes any more is taken for alive.
+const DEAD: Duration = Duration::from_secs(10);
+
 /// Why a URL cannot be used. It never shows the URL, which may have a password.
-const FORM: &str = "sqlite, or postgres://USER@HOST[,HOST...][:PORT]/DATABASE";
+const FORM: &str = "sqlite, or postgres://USER@HOST[:PORT][,HOST[:PORT]...]/DATABASE with sslmode, if given, disable, prefer or require (which checks the certificate and its name)";
 const NO_PASSWORD: &str = "a URL without a password: put it into a file that only this user reads, and name the file in postgres.password_file";
 const NO_TLS: &str = "a URL without sslmode=disable, because the database is on another machine (or set postgres.allow_plain = true, if a private network protects it)";
 
@@ -59,13 +63,38 @@ impl PostgresSettings {
         }))
     }
 
-    /// What to connect with. The password is read anew each time.
-    pub(super) fn config(&self) -> Result<Config, StoreError> {
-        let mut config = self.config.clone();
-        if let Some(path) = &self.password_file {
-            config.password(password(path)?.as_slice());
-        }
-        Ok(config)
+    /// What to connect with, for each host by itself, so that one that does not answer keeps
+    /// nobody from the others. The password is read anew each time.
+    pub(super) fn hosts(&self) -> Result<Vec<Config>, StoreError> {
+        let password = self.password_file.as_deref().map(password).transpose()?;
+        let all = &self.config;
+        let (names, addresses) = (all.get_hosts(), all.get_hostaddrs());
+        let host = |index: usize| {
+            let mut one = Config::new();
+            match names.get(index) {
+                Some(Host::Tcp(name)) => drop(one.host(name)),
+                Some(Host::Unix(path)) => drop(one.host_path(path)),
+                None => {}
+            }
+            if let Some(address) = addresses.get(index) {
+                one.hostaddr(*address);
+            }
+            // One port is that of all hosts.
+            if let Some(port) = all.get_ports().get(index).or(all.get_ports().first()) {
+                one.port(*port);
+            }
+            all.get_user().map(|user| one.user(user));
+            all.get_dbname().map(|name| one.dbname(name));
+            all.get_options().map(|options| one.options(options));
+            if let Some(password) = &password {
+                one.password(password.as_slice());
+            }
+            one.ssl_mode(all.get_ssl_mode()).channel_binding(all.get_channel_binding());
+            one.target_session_attrs(all.get_target_session_attrs());
+            one.connect_timeout(CONNECT).tcp_user_timeout(DEAD).keepalives_idle(DEAD);
+            one
+        };
+        Ok((0..names.len().max(addresses.len())).map(host).collect())
     }
 
     pub(super) fn tls(&self) -> Result<ClientConfig, StoreError> {
@@ -79,11 +108,15 @@ impl PostgresSettings {
 
     /// Hosts and database, for the operator.
     pub fn describe(&self) -> String {
-        let host = |host: &Host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
+        let port = |index: usize| {
+            let ports = self.config.get_ports();
+            ports.get(index).or(ports.first()).copied().unwrap_or(5432)
         };
-        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
+        let host = |(index, host): (usize, &Host)| match host {
+            Host::Tcp(name) => format!("{name}:{}", port(index)),
+            Host::Unix(path) => format!("{}:{}", path.display(), port(index)),
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().enumerate().map(host).collect();
         let database = self.config.get_dbname().unwrap_or("of the user's name");
         format!("PostgreSQL at {}, database {database}", hosts.join(", "))
     }

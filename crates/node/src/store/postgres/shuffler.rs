@@ -1,6 +1,6 @@
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -13,7 +13,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, barrier},
+    database::{Database, Durable, Lease, agree, agreed, barrier},
     schema::Schema,
     settings::PostgresSettings,
 };
@@ -27,33 +27,50 @@ pub(super) const SCHEMA: Schema = Schema {
     name: "incrowd_shuffler",
     migrations: &[
         // A row that changes with every commit has room for its next versions on its page. What is
-        // encrypted is not compressed.
-        "CREATE TABLE incrowd_shuffler.task (number int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, id bytea NOT NULL UNIQUE, state smallint NOT NULL DEFAULT 0, seq bigint NOT NULL DEFAULT 0, round bigint NOT NULL DEFAULT 1, last bytea) WITH (fillfactor = 10);
+        // encrypted is not compressed. Ids of rounds before `ids_from` are dropped: their rows are
+        // removed later, because a long round has millions of them.
+        "CREATE TABLE incrowd_shuffler.task (number int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, id bytea NOT NULL UNIQUE, state smallint NOT NULL DEFAULT 0, seq bigint NOT NULL DEFAULT 0, round bigint NOT NULL DEFAULT 1, last bytea, ids_from bigint NOT NULL DEFAULT 0) WITH (fillfactor = 10);
          CREATE TABLE incrowd_shuffler.entry (task int NOT NULL REFERENCES incrowd_shuffler.task, kind smallint NOT NULL, seq bigint NOT NULL, round bigint NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (task, kind, seq, round));
          ALTER TABLE incrowd_shuffler.entry ALTER bytes SET STORAGE EXTERNAL;
          CREATE TABLE incrowd_shuffler.release (task int NOT NULL REFERENCES incrowd_shuffler.task, round bigint NOT NULL, bytes bytea NOT NULL, signature bytea NOT NULL, PRIMARY KEY (task, round));",
     ],
 };
 
-const HEAD: &str = "SELECT number, id, seq, round, last, state FROM incrowd_shuffler.task";
+const HEAD: &str =
+    "SELECT number, id, seq, round, last, state, clock_timestamp() FROM incrowd_shuffler.task";
 /// In the order of the ids, so that two callers never wait for each other.
 const LOCK: &str = "SELECT number, id, seq, round, last, state FROM incrowd_shuffler.task WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
 /// Only what is asked under the lock is later than the commits before it.
 const CLOCK: &str = "SELECT clock_timestamp()";
-/// Entries of a commit as long as those of earlier commits have fewer bytes than allowed.
+/// Entries of a commit as long as those of earlier commits have fewer bytes than allowed, among so
+/// many commits that no more need to be looked at.
 const TAIL: &str = "SELECT seq, kind, round, bytes FROM (
-        SELECT *, sum(octet_length(bytes)) OVER (ORDER BY seq RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-        FROM incrowd_shuffler.entry WHERE task = (SELECT number FROM incrowd_shuffler.task WHERE id = $1) AND kind = ANY('{0,1,2}') AND seq > $2
+        SELECT entry.*, sum(octet_length(bytes)) OVER (ORDER BY entry.seq RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+        FROM incrowd_shuffler.task JOIN incrowd_shuffler.entry ON task = number
+        WHERE id = $1 AND kind = ANY('{0,1,2}') AND entry.seq > $2 AND entry.seq <= $2 + 4096 AND (kind <> 0 OR entry.round >= ids_from)
     ) found WHERE coalesce(before, 0) < greatest($3, 1) ORDER BY seq, kind = 0, round";
-const MOVE: &str = "UPDATE incrowd_shuffler.task SET seq = c.seq, round = c.round, last = c.last, state = c.state
-    FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::smallint[]) AS c (number, seq, round, last, state)
+/// The first commit after one that has an entry.
+const NEXT: &str = "SELECT least(
+        (SELECT min(seq) FROM incrowd_shuffler.entry WHERE task = number AND kind = 1 AND seq > $2),
+        (SELECT min(seq) FROM incrowd_shuffler.entry WHERE task = number AND kind = 2 AND seq > $2),
+        (SELECT seq FROM incrowd_shuffler.entry WHERE task = number AND kind = 0 AND seq > $2 AND round >= ids_from ORDER BY seq LIMIT 1))
+    FROM incrowd_shuffler.task WHERE id = $1";
+const MOVE: &str = "UPDATE incrowd_shuffler.task SET seq = c.seq, round = c.round, last = c.last, state = c.state,
+        ids_from = CASE WHEN c.ids_from > 0 THEN c.ids_from ELSE task.ids_from END
+    FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::smallint[], $6::bigint[]) AS c (number, seq, round, last, state, ids_from)
     WHERE task.number = c.number AND task.seq = c.seq - 1";
 const APPEND: &str = "INSERT INTO incrowd_shuffler.entry (task, kind, seq, round, bytes)
     SELECT * FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[], $5::bytea[])";
 const RELEASE: &str = "INSERT INTO incrowd_shuffler.release (task, round, bytes, signature)
     SELECT * FROM unnest($1::int[], $2::bigint[], $3::bytea[], $4::bytea[]) ON CONFLICT DO NOTHING";
-const DROP: &str = "DELETE FROM incrowd_shuffler.entry USING unnest($1::int[], $2::bigint[], $3::bigint[]) AS d (task, seq, round)
-    WHERE entry.task = d.task AND (entry.kind IN (1, 2) AND entry.seq < d.seq OR entry.kind = 0 AND entry.round < d.round)";
+const DROP: &str =
+    "DELETE FROM incrowd_shuffler.entry USING unnest($1::int[], $2::bigint[]) AS d (task, seq)
+    WHERE entry.task = d.task AND entry.kind = ANY('{1,2}') AND entry.seq < d.seq";
+/// Rows of dropped ids, unless another node removes them just now.
+const REMOVE: &str = "DELETE FROM incrowd_shuffler.entry WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM incrowd_shuffler.entry WHERE task = $1 AND kind = 0 AND round < $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED))";
+/// Rows that are removed at once.
+const ROWS: i64 = 10_000;
 /// Ends sessions of nodes that hold a task's row and have sent nothing for longer than a lock is
 /// waited for: those that stopped inside a message, which the server's own limit does not see. One
 /// whose commit waits for a standby is left alone.
@@ -75,21 +92,28 @@ pub struct PostgresShufflerStore {
     database: Database,
     /// Rounds whose releases can be given out.
     durable: Durable,
+    /// Of each task, by its number: the round before which no ids are left.
+    removed: Mutex<HashMap<i32, i64>>,
 }
 
 impl PostgresShufflerStore {
     /// Connects, and makes the tables or brings them to the newest version.
     pub(crate) fn open(settings: &PostgresSettings) -> Result<Self, StoreError> {
-        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        let store = Self::new(settings)?;
         SCHEMA.migrate(&mut store.database.session()?)?;
         Ok(store)
     }
 
     /// Connects to look at it; none if there are no tables.
     pub(crate) fn inspect(settings: &PostgresSettings) -> Result<Option<Self>, StoreError> {
-        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        let store = Self::new(settings)?;
         let version = SCHEMA.version(&mut store.database.session()?)?;
         Ok(version.map(|_| store))
+    }
+
+    fn new(settings: &PostgresSettings) -> Result<Self, StoreError> {
+        let (database, durable) = (Database::new(settings)?, Durable::default());
+        Ok(Self { database, durable, removed: Mutex::default() })
     }
 }
 
@@ -99,7 +123,7 @@ impl ShufflerStore for PostgresShufflerStore {
         let id: &[u8] = task.bytes();
         let mut session = self.database.session()?;
         session.wait(async |client| client.execute_typed(sql, &[(&id, Type::BYTEA)]).await)?;
-        Ok(head(&mut session, task)?.head)
+        Ok(head(&mut session, task)?.0.head)
     }
 
     fn lock<'a>(&'a self, tasks: &[TaskId]) -> Result<Box<dyn Turn + 'a>, StoreError> {
@@ -125,7 +149,9 @@ impl ShufflerStore for PostgresShufflerStore {
             }
         };
         self.database.set_clock(clock.get(0));
-        let found = rows.iter().map(TaskRow::read).collect::<Result<Vec<_>, _>>()?;
+        let found = rows.iter().map(TaskRow::read).collect::<Result<Vec<_>, _>>();
+        // The rows are locked.
+        let found = found.inspect_err(|_| session.discard())?;
         let keeping = session.keep_alive(SIGN_OF_LIFE, SIGNS_OF_LIFE);
         let turn = PostgresTurn {
             tasks: tasks.iter().copied().zip(found).collect(),
@@ -157,13 +183,33 @@ impl ShufflerStore for PostgresShufflerStore {
         signed(row.get(0), row.get(1)).map(Some)
     }
 
+    /// The database keeps what was dropped: it is the keys of rounds that are destroyed. This only
+    /// makes room.
     fn forget(&self) -> Result<bool, StoreError> {
-        // The database keeps everything: it is the keys of rounds that are destroyed.
-        Ok(true)
+        let sql = "SELECT number, ids_from FROM incrowd_shuffler.task WHERE ids_from > 0";
+        let mut session = self.database.session()?;
+        let rows = session.wait(async |client| client.query_typed(sql, &[]).await)?;
+        let mut all = true;
+        for row in rows {
+            let (task, from): (i32, i64) = (row.get(0), row.get(1));
+            if lock(&self.removed).get(&task) == Some(&from) {
+                continue;
+            }
+            let values: [(&(dyn ToSql + Sync), Type); 3] =
+                [(&task, Type::INT4), (&from, Type::INT8), (&ROWS, Type::INT8)];
+            let removed =
+                session.wait(async |client| client.execute_typed(REMOVE, &values).await)?;
+            if removed < ROWS as u64 {
+                lock(&self.removed).insert(task, from);
+            } else {
+                all = false;
+            }
+        }
+        Ok(all)
     }
 
     fn check_writable(&self) -> Result<(), StoreError> {
-        barrier(&mut self.database.session()?)
+        self.database.check_writable()
     }
 
     fn tasks(&self) -> Result<Vec<(TaskId, Head)>, StoreError> {
@@ -183,6 +229,14 @@ impl ShufflerStore for PostgresShufflerStore {
 }
 
 impl Shared for PostgresShufflerStore {
+    fn confirm(&self) -> Result<(), StoreError> {
+        barrier(&mut self.database.session()?)
+    }
+
+    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        agreed(&mut self.database.session()?, SCHEMA.name, name)
+    }
+
     fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
         agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
     }
@@ -190,7 +244,9 @@ impl Shared for PostgresShufflerStore {
 
 impl Log for PostgresShufflerStore {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        Ok(head(&mut self.database.session()?, task)?.head)
+        let (row, time) = head(&mut self.database.session()?, task)?;
+        self.database.set_clock(time);
+        Ok(row.head)
     }
 
     fn tail(
@@ -233,12 +289,7 @@ impl Log for PostgresTurn<'_> {
         after: Seq,
         max_bytes: usize,
     ) -> Result<Vec<(Seq, Entry)>, StoreError> {
-        tail(
-            &mut self.session.lock().unwrap_or_else(PoisonError::into_inner),
-            task,
-            after,
-            max_bytes,
-        )
+        tail(&mut lock(&self.session), task, after, max_bytes)
     }
 
     fn now(&self) -> SystemTime {
@@ -246,7 +297,7 @@ impl Log for PostgresTurn<'_> {
     }
 
     fn incarnation(&self) -> u64 {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).incarnation()
+        lock(&self.session).incarnation()
     }
 }
 
@@ -295,6 +346,9 @@ impl Drop for PostgresTurn<'_> {
             return;
         }
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if session.is_broken() {
+            return;
+        }
         if session.wait(async |client| client.batch_execute("ROLLBACK").await).is_err() {
             session.discard();
         }
@@ -311,7 +365,9 @@ struct Written {
     states: Vec<i16>,
     entries: Entries,
     releases: Releases,
-    drops: (Vec<i32>, Vec<i64>, Vec<i64>),
+    /// The first round whose ids are not dropped; 0 if none are by this commit.
+    ids_from: Vec<i64>,
+    drops: (Vec<i32>, Vec<i64>),
     /// Rounds whose releases are durable afterwards.
     durable: Vec<(TaskId, u32)>,
     ids: Vec<TaskId>,
@@ -369,10 +425,10 @@ impl Written {
                 written.releases.bytes.push(bytes);
                 written.releases.signature.push(signature);
             }
-            if drop_sums_before > Seq(0) || drop_ids_before > 0 {
+            written.ids_from.push(drop_ids_before.into());
+            if drop_sums_before > Seq(0) {
                 written.drops.0.push(task);
                 written.drops.1.push(i64::try_from(drop_sums_before.0).unwrap_or(i64::MAX));
-                written.drops.2.push(drop_ids_before.into());
             }
         }
         Ok(written)
@@ -386,6 +442,7 @@ impl Written {
             (&self.rounds, Type::INT8_ARRAY),
             (&self.last, Type::BYTEA_ARRAY),
             (&self.states, Type::INT2_ARRAY),
+            (&self.ids_from, Type::INT8_ARRAY),
         ];
         let Entries { task, kind, seq, round, bytes } = &self.entries;
         let entries = [
@@ -402,12 +459,8 @@ impl Written {
             (bytes, Type::BYTEA_ARRAY),
             (signature, Type::BYTEA_ARRAY),
         ];
-        let (task, seq, round) = &self.drops;
-        let drops = [
-            (task as &(dyn ToSql + Sync), Type::INT4_ARRAY),
-            (seq, Type::INT8_ARRAY),
-            (round, Type::INT8_ARRAY),
-        ];
+        let (task, seq) = &self.drops;
+        let drops = [(task as &(dyn ToSql + Sync), Type::INT4_ARRAY), (seq, Type::INT8_ARRAY)];
         let some = async |sql, there: bool, values: &[(&(dyn ToSql + Sync), Type)]| {
             if there { client.execute_typed(sql, values).await } else { Ok(0) }
         };
@@ -453,11 +506,13 @@ impl TaskRow {
     }
 }
 
-fn head(session: &mut Lease<'_>, task: &TaskId) -> Result<TaskRow, StoreError> {
+/// A task, and the server's time.
+fn head(session: &mut Lease<'_>, task: &TaskId) -> Result<(TaskRow, SystemTime), StoreError> {
     let (sql, id): (_, &[u8]) = (format!("{HEAD} WHERE id = $1"), task.bytes());
     let row =
         session.wait(async |client| client.query_typed_opt(&sql, &[(&id, Type::BYTEA)]).await)?;
-    TaskRow::read(&row.ok_or(StoreError::UnknownTask(*task))?)
+    let row = row.ok_or(StoreError::UnknownTask(*task))?;
+    Ok((TaskRow::read(&row)?, row.get(6)))
 }
 
 fn tail(
@@ -471,7 +526,16 @@ fn tail(
     let id: &[u8] = task.bytes();
     let values: [(&(dyn ToSql + Sync), Type); 3] =
         [(&id, Type::BYTEA), (&after, Type::INT8), (&most, Type::INT8)];
-    let rows = session.wait(async |client| client.query_typed(TAIL, &values).await)?;
+    let mut rows = session.wait(async |client| client.query_typed(TAIL, &values).await)?;
+    if rows.is_empty() {
+        let next = session.wait(async |client| client.query_typed_opt(NEXT, &values[..2]).await)?;
+        let Some(next) = next.and_then(|row| row.get::<_, Option<i64>>(0)) else {
+            return Ok(Vec::new());
+        };
+        let after = next - 1;
+        let values = [(values[0].0, Type::BYTEA), (&after as _, Type::INT8), values[2].clone()];
+        rows = session.wait(async |client| client.query_typed(TAIL, &values).await)?;
+    }
     let entry = |row: &Row| {
         let seq = Seq(row.get::<_, i64>(0) as u64);
         let kind: Kind = kind(row.get::<_, i16>(1).into())?;
@@ -480,4 +544,8 @@ fn tail(
         Ok((seq, Entry { round, kind, bytes }))
     };
     rows.iter().map(entry).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
