@@ -43,8 +43,12 @@ class Settings:
         self.admin = self.port_of("admin_listen")
         self.data = self.values.get("data")
         self.folders = [self.data] if self.data else []
-        if keys := self.values.get("shuffler", {}).get("round_keys"):
-            self.folders.append(keys["path"])
+        self.round_keys = self.values.get("shuffler", {}).get("round_keys", {})
+        if "path" in self.round_keys:
+            self.folders.append(self.round_keys["path"])
+        # The role of the database, if there is one.
+        found = re.match(r"postgres://(\w+)@", self.values.get("store", ""))
+        self.database_role = found[1] if found else None
         paths = re.findall(r'"(/[^"]*)"', re.sub(r"^\s*#.*", "", self.text, flags=re.M))
         self.files = set(paths) - set(self.folders)
 
@@ -63,6 +67,9 @@ class Check:
         version = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]["version"]
         self.image = f"incrowd:{version}"
         self.readme = (deploy / "README.md").read_text()
+        self.systemd = (deploy / "systemd/README.md").read_text()
+        owned = re.search(r"--owner=65532 --group=65532 --mode=700 (.+)$", (deploy / "image/build").read_text(), flags=re.M)
+        self.folders = {path.removeprefix(".") for path in owned[1].split()}
 
     def run(self, *command):
         command = [str(part) for part in command]
@@ -113,6 +120,7 @@ class Check:
             expect(service["healthcheck"]["test"][0] == "CMD" and service["restart"], f"compose.yaml: {name} has no health check")
             expect(set(service.get("depends_on", [])) <= set(services), f"compose.yaml: {name} depends on nothing that is there")
             if name.startswith("postgres"):
+                self.database(name, service, whole["configs"])
                 inside = all(whole["networks"][network].get("internal") for network in service["networks"])
                 expect(inside and "ports" not in service, f"compose.yaml: {name} can be reached from outside")
             if service["image"] != f"${{INCROWD_IMAGE:-{self.image}}}":
@@ -162,6 +170,21 @@ class Check:
             files = {word for word in words if word.startswith(("/etc/", "/run/"))}
             expect(files <= mounted, f"compose.yaml: the probe of {name} lacks {files - mounted}")
         expect(right, f"compose.yaml: {name} is probed by {test}")
+
+    def database(self, name, service, configs):
+        """The nodes' role is not the superuser, owns its database only, and deploy/ says the same elsewhere."""
+        role = Settings(next((deploy / "compose").glob(f"operator-{name[-1]}/*.toml"))).database_role
+        settings = service["environment"]
+        others = {settings.get("POSTGRES_USER", "postgres"), settings.get("POSTGRES_DB", "postgres")}
+        self.expect(role and role not in others, f"compose.yaml: the nodes of {name} are its superuser")
+        begin = [use["source"] for use in service["configs"] if use["target"].startswith("/docker-entrypoint-initdb.d/")]
+        sql = (deploy / "compose" / configs[begin[0]]["file"]).read_text()
+        self.expect(sql.count(";\n") == 2, f"compose.yaml: {name} begins with more than a role and a database")
+        for statement in (f"CREATE ROLE {role} LOGIN", f"CREATE DATABASE {role} OWNER {role};"):
+            for where, text in ((name, sql), ("README.md", self.readme), ("systemd/README.md", self.systemd)):
+                self.expect(re.search(rf"^{statement}(;| PASSWORD :'password';)?$", text, flags=re.M), f"deploy: {where} lacks {statement}")
+        words = set(re.findall(r"[A-Z]{6,}", sql))
+        self.expect(words == {"CREATE", "PASSWORD", "DATABASE"}, f"compose.yaml: {name} gives its role {words}")
 
     def made(self, folder, files):
         """`prepare` works, and makes the files that are not in the repository."""
