@@ -90,6 +90,10 @@ class Check:
                 code, said = self.run(self.incrowd, "config", "show", "--config", file)
                 taken = code == 0
             self.expect(taken, f"{path} is not taken: {said}")
+        if found.role == "shuffler" and found.database_role:
+            # After a restart of all nodes at once no node would start.
+            kept = found.round_keys.get("kind") in ("file", "command")
+            self.expect(kept, f"{path}: keys of rounds of a shared store are in memory")
         exposed = re.search(r"^EXPOSE (.+)$", self.containerfile, flags=re.M)[1].split()
         self.expect({str(found.port), str(found.admin)} <= set(exposed), f"{path}: the image does not expose its ports")
         return found
@@ -131,9 +135,13 @@ class Check:
             found = self.settings(folder / party / f"{role}.toml")
             self.service(name, service, found, volumes[name])
         nodes = [name for name, service in services.items() if service.get("command", [""])[0] == "shuffler"]
-        at = lambda target: {source for name in nodes for source, where in volumes[name] if where == target}
-        keys = tomllib.loads((folder / "operator-a/shuffler.toml").read_text())["shuffler"]["round_keys"]["path"]
-        expect(len(at(keys)) == 1, "compose.yaml: nodes of the shuffler do not share the keys of rounds")
+        at = lambda path: {source for name in nodes for source, where in volumes[name] if f"{path}/".startswith(f"{where}/")}
+        keys = at(Settings(folder / "operator-a/shuffler.toml").round_keys["path"])
+        expect(len(keys) == 1, "compose.yaml: nodes of the shuffler do not share the keys of rounds")
+        for name in keys:
+            expect(not whole["volumes"][name], f"compose.yaml: the volume {name} may not outlive the nodes")
+            users = {service for service, uses in volumes.items() if name in dict(uses)}
+            expect(users == set(nodes), f"compose.yaml: the volume {name} is also for {users - set(nodes)}")
         expect(len(at("/var/lib/incrowd")) == len(nodes) > 1, "compose.yaml: nodes of the shuffler share a data folder")
         balancer = (folder / "operator-a/haproxy.cfg").read_text()
         targets = re.findall(r"^    server (\S+) (\S+):(\d+)$", balancer, flags=re.M)
@@ -153,8 +161,12 @@ class Check:
         mounted = {use["target"] for kind in ("configs", "secrets") for use in service.get(kind, [])}
         absent = found.files - mounted
         expect(not absent, f"compose.yaml: {name} lacks {absent}")
-        absent = set(found.folders) - {target for _, target in volumes}
+        targets = {target for _, target in volumes}
+        absent = [path for path in found.folders if not any(f"{path}/".startswith(f"{target}/") for target in targets)]
         expect(not absent, f"compose.yaml: {name} has no volume for {absent}")
+        # Elsewhere a new volume belongs to root.
+        absent = targets - self.folders
+        expect(not absent, f"compose.yaml: {name} has volumes where the image has no folder of its user: {absent}")
         if found.data:
             keys = {f"{found.data}/{found.role}.keys", f"{found.data}/tokens.toml"}
             expect(keys <= mounted, f"compose.yaml: {name} lacks {keys - mounted}")
@@ -293,6 +305,11 @@ class Manifests:
         writable = [mount["mountPath"] for mount in main["volumeMounts"] if not mount.get("readOnly")]
         absent = [path for path in self.found.folders if not any(path.startswith(mount + "/") for mount in writable)]
         self.expect(not absent, f"no volume for {absent}")
+        if "path" in self.found.round_keys:
+            path = self.found.round_keys["path"]
+            mounted = {mount["name"] for mount in main["volumeMounts"] if path.startswith(mount["mountPath"] + "/")}
+            kept = {volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume}
+            self.expect(mounted and mounted <= kept, "keys of rounds end with the pod")
         self.ports = {port["name"]: port["containerPort"] for port in main["ports"]}
         wanted = {"devices": self.found.port, "admin": self.found.admin}
         if self.role == "relay":
