@@ -43,8 +43,12 @@ class Settings:
         self.admin = self.port_of("admin_listen")
         self.data = self.values.get("data")
         self.folders = [self.data] if self.data else []
-        if keys := self.values.get("shuffler", {}).get("round_keys"):
-            self.folders.append(keys["path"])
+        self.round_keys = self.values.get("shuffler", {}).get("round_keys", {})
+        if "path" in self.round_keys:
+            self.folders.append(self.round_keys["path"])
+        # The role of the database, if there is one.
+        found = re.match(r"postgres://(\w+)@", self.values.get("store", ""))
+        self.database_role = found[1] if found else None
         paths = re.findall(r'"(/[^"]*)"', re.sub(r"^\s*#.*", "", self.text, flags=re.M))
         self.files = set(paths) - set(self.folders)
 
@@ -63,6 +67,9 @@ class Check:
         version = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]["version"]
         self.image = f"incrowd:{version}"
         self.readme = (deploy / "README.md").read_text()
+        self.systemd = (deploy / "systemd/README.md").read_text()
+        owned = re.search(r"--owner=65532 --group=65532 --mode=700 (.+)$", (deploy / "image/build").read_text(), flags=re.M)
+        self.folders = {path.removeprefix(".") for path in owned[1].split()}
 
     def run(self, *command):
         command = [str(part) for part in command]
@@ -83,6 +90,10 @@ class Check:
                 code, said = self.run(self.incrowd, "config", "show", "--config", file)
                 taken = code == 0
             self.expect(taken, f"{path} is not taken: {said}")
+        if found.role == "shuffler" and found.database_role:
+            # After a restart of all nodes at once no node would start.
+            kept = found.round_keys.get("kind") in ("file", "command")
+            self.expect(kept, f"{path}: keys of rounds of a shared store are in memory")
         exposed = re.search(r"^EXPOSE (.+)$", self.containerfile, flags=re.M)[1].split()
         self.expect({str(found.port), str(found.admin)} <= set(exposed), f"{path}: the image does not expose its ports")
         return found
@@ -113,6 +124,7 @@ class Check:
             expect(service["healthcheck"]["test"][0] == "CMD" and service["restart"], f"compose.yaml: {name} has no health check")
             expect(set(service.get("depends_on", [])) <= set(services), f"compose.yaml: {name} depends on nothing that is there")
             if name.startswith("postgres"):
+                self.database(name, service, whole["configs"])
                 inside = all(whole["networks"][network].get("internal") for network in service["networks"])
                 expect(inside and "ports" not in service, f"compose.yaml: {name} can be reached from outside")
             if service["image"] != f"${{INCROWD_IMAGE:-{self.image}}}":
@@ -123,9 +135,13 @@ class Check:
             found = self.settings(folder / party / f"{role}.toml")
             self.service(name, service, found, volumes[name])
         nodes = [name for name, service in services.items() if service.get("command", [""])[0] == "shuffler"]
-        at = lambda target: {source for name in nodes for source, where in volumes[name] if where == target}
-        keys = tomllib.loads((folder / "operator-a/shuffler.toml").read_text())["shuffler"]["round_keys"]["path"]
-        expect(len(at(keys)) == 1, "compose.yaml: nodes of the shuffler do not share the keys of rounds")
+        at = lambda path: {source for name in nodes for source, where in volumes[name] if f"{path}/".startswith(f"{where}/")}
+        keys = at(Settings(folder / "operator-a/shuffler.toml").round_keys["path"])
+        expect(len(keys) == 1, "compose.yaml: nodes of the shuffler do not share the keys of rounds")
+        for name in keys:
+            expect(not whole["volumes"][name], f"compose.yaml: the volume {name} may not outlive the nodes")
+            users = {service for service, uses in volumes.items() if name in dict(uses)}
+            expect(users == set(nodes), f"compose.yaml: the volume {name} is also for {users - set(nodes)}")
         expect(len(at("/var/lib/incrowd")) == len(nodes) > 1, "compose.yaml: nodes of the shuffler share a data folder")
         balancer = (folder / "operator-a/haproxy.cfg").read_text()
         targets = re.findall(r"^    server (\S+) (\S+):(\d+)$", balancer, flags=re.M)
@@ -145,8 +161,12 @@ class Check:
         mounted = {use["target"] for kind in ("configs", "secrets") for use in service.get(kind, [])}
         absent = found.files - mounted
         expect(not absent, f"compose.yaml: {name} lacks {absent}")
-        absent = set(found.folders) - {target for _, target in volumes}
+        targets = {target for _, target in volumes}
+        absent = [path for path in found.folders if not any(f"{path}/".startswith(f"{target}/") for target in targets)]
         expect(not absent, f"compose.yaml: {name} has no volume for {absent}")
+        # Elsewhere a new volume belongs to root.
+        absent = targets - self.folders
+        expect(not absent, f"compose.yaml: {name} has volumes where the image has no folder of its user: {absent}")
         if found.data:
             keys = {f"{found.data}/{found.role}.keys", f"{found.data}/tokens.toml"}
             expect(keys <= mounted, f"compose.yaml: {name} lacks {keys - mounted}")
@@ -162,6 +182,21 @@ class Check:
             files = {word for word in words if word.startswith(("/etc/", "/run/"))}
             expect(files <= mounted, f"compose.yaml: the probe of {name} lacks {files - mounted}")
         expect(right, f"compose.yaml: {name} is probed by {test}")
+
+    def database(self, name, service, configs):
+        """The nodes' role is not the superuser, owns its database only, and deploy/ says the same elsewhere."""
+        role = Settings(next((deploy / "compose").glob(f"operator-{name[-1]}/*.toml"))).database_role
+        settings = service["environment"]
+        others = {settings.get("POSTGRES_USER", "postgres"), settings.get("POSTGRES_DB", "postgres")}
+        self.expect(role and role not in others, f"compose.yaml: the nodes of {name} are its superuser")
+        begin = [use["source"] for use in service["configs"] if use["target"].startswith("/docker-entrypoint-initdb.d/")]
+        sql = (deploy / "compose" / configs[begin[0]]["file"]).read_text()
+        self.expect(sql.count(";\n") == 2, f"compose.yaml: {name} begins with more than a role and a database")
+        for statement in (f"CREATE ROLE {role} LOGIN", f"CREATE DATABASE {role} OWNER {role};"):
+            for where, text in ((name, sql), ("README.md", self.readme), ("systemd/README.md", self.systemd)):
+                self.expect(re.search(rf"^{statement}(;| PASSWORD :'password';)?$", text, flags=re.M), f"deploy: {where} lacks {statement}")
+        words = set(re.findall(r"[A-Z]{6,}", sql))
+        self.expect(words == {"CREATE", "PASSWORD", "DATABASE"}, f"compose.yaml: {name} gives its role {words}")
 
     def made(self, folder, files):
         """`prepare` works, and makes the files that are not in the repository."""
@@ -270,6 +305,11 @@ class Manifests:
         writable = [mount["mountPath"] for mount in main["volumeMounts"] if not mount.get("readOnly")]
         absent = [path for path in self.found.folders if not any(path.startswith(mount + "/") for mount in writable)]
         self.expect(not absent, f"no volume for {absent}")
+        if "path" in self.found.round_keys:
+            path = self.found.round_keys["path"]
+            mounted = {mount["name"] for mount in main["volumeMounts"] if path.startswith(mount["mountPath"] + "/")}
+            kept = {volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume}
+            self.expect(mounted and mounted <= kept, "keys of rounds end with the pod")
         self.ports = {port["name"]: port["containerPort"] for port in main["ports"]}
         wanted = {"devices": self.found.port, "admin": self.found.admin}
         if self.role == "relay":

@@ -1,12 +1,19 @@
-"""Starts what compose.yaml describes, without a container engine, as root, and kills a node under load.
+"""Starts what compose.yaml describes, without a container engine, as root; kills a node under load, stops and starts both.
 
 `.venv/bin/python deploy/compose/start.py [target/image/incrowd.tar]`; needs Debian's runc, iproute2, haproxy, postgresql
 and openssl. The program's containers are those of the image, with the settings, secrets and volumes of compose.yaml. The
 databases and the balancer are Debian's programs, in networks like those of containers. Each network of compose.yaml is a
 bridge without a way to another one; a published port is handed on by this script, as a container engine does. Every
-health check of compose.yaml must pass. Then devices of a network of their own send reports, a node is killed, and more
-reports come: each accepted report must be in a released batch or in the open one, and the bandit must have a model of the
-last release.
+health check of compose.yaml must pass. Then devices of a network of their own send reports, and:
+
+- shuffler-1 is killed while they do, and started again;
+- both nodes end and are started again: the open round must have what it had;
+- both end, and the keys of rounds are away: both nodes must refuse to start. With the keys again, they count on;
+- at last both end, and the keys are lost: shuffler-1 starts once with `shuffler.accept_lost_round_keys`, which discards the
+  open round and nothing else. Then both start without it.
+
+Each accepted report must be in a released batch or in the open one, and nothing else but reports whose sender got no
+answer. The bandit must have a model of the last release. No node may be a superuser of a database.
 """
 
 import asyncio
@@ -14,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -30,8 +38,12 @@ from oci import Container, Image  # noqa: E402
 POSTGRES = "/usr/lib/postgresql/15/bin"
 PLAN = "plan --dimension 5 --horizon 20000 --central-epsilon 1 --task-file plan.toml"
 LOAD = "load --url https://shuffler.example:8787 --ca authority.pem --task task.toml --token-file device.token"
-# More than two batches of the plan, over both loads.
+# More than two batches of the plan, over both loads. The first one takes ten seconds, and the kill comes after three.
 REPORTS = (1500, 1200)
+RATE, KILL_AFTER = 150, 3
+ACCEPT = "INCROWD_SHUFFLER__ACCEPT_LOST_ROUND_KEYS=true"
+RIGHTS = """SELECT DISTINCT rolname, rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rolbypassrls
+    FROM pg_stat_activity JOIN pg_roles ON rolname = usename WHERE application_name = 'incrowd'"""
 
 
 def run(*command, **more):
@@ -39,6 +51,14 @@ def run(*command, **more):
     if done.returncode:
         sys.exit(f"{command}: {done.returncode}\n{done.stdout}")
     return done.stdout
+
+
+def wait_until(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"not within {seconds} s: {what}")
+        time.sleep(0.2)
 
 
 class Networks:
@@ -147,52 +167,75 @@ class Trial:
         return self.made / path.removeprefix("./made/") if path.startswith("./made/") else here / path
 
     def volume(self, name, volume):
+        """As a container engine makes it: with owner and mode of the image's folder where it is mounted, else root's."""
+        if volume:
+            sys.exit(f"the volume {name} has options, which this script does not know")
         folder = self.folder / "volumes" / name
-        folder.mkdir(parents=True)
-        options = (volume or {}).get("driver_opts")
-        if options:
-            run("mount", "-t", options["type"], "-o", options["o"], options["device"], folder)
-        else:
-            # As a container engine makes it out of the image's folder.
-            folder.chmod(0o700)
-            os.chown(folder, self.image.user, self.image.group)
+        folder.mkdir(parents=True, mode=0o755)
+        uses = [use.split(":") for service in self.services.values() for use in service.get("volumes", [])]
+        for target in {target for source, target in uses if source == name}:
+            if (found := self.image.root / target.lstrip("/")).is_dir():
+                folder.chmod(stat.S_IMODE(found.stat().st_mode))
+                os.chown(folder, found.stat().st_uid, found.stat().st_gid)
         return folder
 
-    def container(self, name, service, hosts):
+    def container(self, name, service, hosts, label="", environment=()):
         mounts = [(hosts, "/etc/hosts", "ro")]
         for use in service.get("volumes", []):
             source, target = use.split(":")
             mounts.append((self.volumes[source], target))
         for kind in ("configs", "secrets"):
             mounts += [(self.file(kind, use["source"]), use["target"], "ro") for use in service.get(kind, [])]
-        return Container(self.image, f"incrowd-{name}", self.folder, service["command"], mounts, f"/run/netns/{name}").start()
+        return Container(
+            self.image, f"incrowd-{name}{label}", self.folder, service["command"], mounts, f"/run/netns/{name}", environment
+        )
+
+    def local(self, name, service, kind, suffix=""):
+        """A service's file of configs or secrets, where this machine's programs find the files that it names."""
+        use, = [use for use in service[kind] if use["target"].endswith(suffix)]
+        text = self.file(kind, use["source"]).read_text()
+        for other in [*service.get("configs", []), *service.get("secrets", [])]:
+            text = text.replace(other["target"], str(self.folder / f"{name}-{other['source']}"))
+        file = self.folder / f"{name}-{use['source']}"
+        file.write_text(text)
+        return file
 
     def database(self, name, service):
+        """A server that begins as one of the image of PostgreSQL does: made by the superuser, who runs database.sql."""
         data, log = self.folder / name, open(self.folder / f"{name}.log", "w")
         data.mkdir(mode=0o700)
-        password = self.folder / f"{name}.password"
-        shutil.copy(self.file("secrets", service["secrets"][0]["source"]), password)
-        for path in (data, password):
+        superuser = self.local(name, service, "secrets", "postgres.password")
+        files = [superuser, self.local(name, service, "secrets", "incrowd.password"), self.local(name, service, "configs", ".sql")]
+        for path in (data, *files):
             shutil.chown(path, "postgres", "postgres")
-        user = service["environment"]["POSTGRES_USER"]
+            path.chmod(0o700 if path == data else 0o600)
         as_postgres = ("ip", "netns", "exec", name, "runuser", "-u", "postgres", "--")
         options = service["environment"]["POSTGRES_INITDB_ARGS"].split()
-        make = [f"{POSTGRES}/initdb", "-D", data, "-U", user, f"--pwfile={password}", "--auth-local=trust", *options]
+        make = [f"{POSTGRES}/initdb", "-D", data, "-U", "postgres", f"--pwfile={superuser}", "--auth-local=trust", *options]
         run(*as_postgres, *make, cwd="/")
         with open(data / "pg_hba.conf", "a") as access:
             access.write("host all all all scram-sha-256\n")
-        single = [*as_postgres, f"{POSTGRES}/postgres", "--single", "-D", data, "postgres"]
-        run(*single, input=f"CREATE DATABASE {service['environment']['POSTGRES_DB']}\n", cwd="/")
+        server = lambda *settings: [*as_postgres, f"{POSTGRES}/postgres", *service["command"][1:], "-D", str(data), *settings]
+        inside = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={data}"]
+        first = subprocess.Popen(server(*inside), stdout=log, stderr=log, cwd="/")
+        psql = [f"{POSTGRES}/psql", "-v", "ON_ERROR_STOP=1", "--no-psqlrc", "-h", data, "-U", "postgres", "-d", "postgres"]
+        wait_until(lambda: not subprocess.run([f"{POSTGRES}/pg_isready", "-q", "-h", data]).returncode, f"{name} starts")
+        run(*as_postgres, *psql, "-f", files[2], cwd="/")
+        run(*as_postgres, f"{POSTGRES}/pg_ctl", "-D", data, "-w", "-m", "fast", "stop", cwd="/")
+        first.wait(60)
         network = ["-c", "listen_addresses=*", "-c", "unix_socket_directories="]
-        command = [f"{POSTGRES}/postgres", *service["command"][1:], "-D", str(data), *network]
-        return subprocess.Popen([*as_postgres, *command], stdout=log, stderr=log, cwd="/")
+        return subprocess.Popen(server(*network), stdout=log, stderr=log, cwd="/")
+
+    def rights(self, name):
+        """The roles that nodes have in a database, each with whether it may do more than an ordinary one."""
+        password = (self.folder / f"{name}-{name[-1]}-incrowd-password").read_text().strip()
+        psql = [f"{POSTGRES}/psql", "-h", "127.0.0.1", "-U", "incrowd", "-d", "incrowd", "-Atc", RIGHTS]
+        environment = {**os.environ, "PGPASSWORD": password}
+        return run("ip", "netns", "exec", name, *psql, env=environment).strip()
 
     def balancer(self, name, service):
-        settings, log = self.folder / "haproxy.cfg", open(self.folder / f"{name}.log", "w")
-        text = self.file("configs", service["configs"][0]["source"]).read_text()
-        for use in service["configs"]:
-            text = text.replace(use["target"], str(self.file("configs", use["source"])))
-        settings.write_text(text)
+        self.local(name, service, "configs", "authority.pem")
+        settings, log = self.local(name, service, "configs", "haproxy.cfg"), open(self.folder / f"{name}.log", "w")
         # Fewer connections, where the limit of open files is low.
         command = ["ip", "netns", "exec", name, "haproxy", "-db", "-n", "1000", "-f", settings]
         return subprocess.Popen(command, stdout=log, stderr=log)
@@ -221,29 +264,33 @@ class Trial:
                     self.running[name] = begin(name, service)
                     break
             else:
-                self.running[name] = self.container(name, service, hosts)
+                self.running[name] = self.container(name, service, hosts).start()
             if name.startswith("postgres"):
                 self.healthy(name, service)
         self.networks.publish()
         for name, service in self.services.items():
             print(f"{name}: healthy {self.healthy(name, service):.1f} s later", flush=True)
 
-    def load(self, number, reports):
-        """Accepted reports, of those that devices sent to the published port."""
+    def load(self, number, reports, *more):
+        """Devices that begin to send reports to the published port."""
         folder = self.folder / f"devices-{number}"
         shutil.copytree(self.made / "devices", folder)
         shutil.copy(self.made / "task.toml", folder)
         for path in (folder, *folder.iterdir()):
             os.chown(path, self.image.user, self.image.group)
         hosts = self.networks.hosts("devices", {"extra_hosts": ["shuffler.example:host-gateway"]})
-        arguments = [*LOAD.split(), "--reports", str(reports), "--connections", "8"]
+        arguments = [*LOAD.split(), "--reports", str(reports), "--connections", "8", *more]
         mounts = [(hosts, "/etc/hosts", "ro"), (folder, "/var/lib/incrowd")]
-        load = Container(self.image, f"incrowd-load-{number}", self.folder, arguments, mounts, "/run/netns/devices").start()
+        return Container(self.image, f"incrowd-load-{number}", self.folder, arguments, mounts, "/run/netns/devices").start()
+
+    def outcome(self, load):
+        """Of the reports of a load: how many were accepted, and how many may count because no answer says what became of them."""
         load.wait(300)
-        outcome = re.search(r"^accepted +(\d+)$", load.said(), flags=re.M)
-        if not outcome:
+        sums = re.findall(r"^(accepted|unavailable|no answer.*?) +(\d+)$", load.said(), flags=re.M)
+        accepted = sum(int(number) for name, number in sums if name == "accepted")
+        if not accepted:
             sys.exit(f"no report was accepted\n{load.said()}")
-        return int(outcome[1])
+        return accepted, sum(int(number) for name, number in sums if name != "accepted")
 
     def progress(self, name, pattern):
         """What a service says of its task, by its own health check's command."""
@@ -259,25 +306,97 @@ class Trial:
         sizes = [stage["size"] for stage in self.schedule for _ in range(stage["rounds"])]
         return sum(sizes[: round - 1])
 
+    def counted(self, node):
+        """Reports that a node knows of, in batches and in the open round, and the round."""
+        round, open_reports = self.progress(node, r"round (\d+) with (\d+) reports")
+        return self.released(round) + open_reports, round
+
+    def end(self, names):
+        for name in names:
+            if code := self.running[name].end():
+                sys.exit(f"{name} ended with exit code {code}\n{self.running[name].said()}")
+
+    def begin(self, names):
+        for name in names:
+            self.running[name].start()
+        return max(self.healthy(name, self.services[name]) for name in names)
+
+    def kill(self):
+        """Kills a node while devices send, and starts it again."""
+        load = self.load(0, REPORTS[0], "--rate", str(RATE))
+        time.sleep(KILL_AFTER)
+        self.running["shuffler-1"].end("KILL")
+        if load.process.poll() is not None:
+            sys.exit("the load ended before the kill")
+        accepted, unknown = self.outcome(load)
+        self.begin(["shuffler-1"])
+        print(f"shuffler-1 killed under load: {accepted} of {REPORTS[0]} reports accepted, {unknown} without an answer", flush=True)
+        return accepted, unknown
+
+    def stop_all(self, nodes):
+        """Ends both nodes and starts both: the open round is what it was."""
+        before = self.counted(nodes[0])
+        self.end(nodes)
+        seconds = self.begin(nodes)
+        after = [self.counted(name) for name in nodes]
+        if after != [before, before]:
+            sys.exit(f"before both nodes ended {before}, afterwards {after}")
+        print(f"both nodes ended and began again: {before[0]} reports before and after, healthy {seconds:.1f} s later", flush=True)
+
+    def other_medium(self, nodes):
+        """Without the keys of rounds no node starts; with them the round goes on."""
+        before = self.counted(nodes[0])
+        self.end(nodes)
+        volume = self.volumes["a-round-keys"]
+        aside = volume.with_name("aside")
+        (volume / "keys").rename(aside)
+        for name in nodes:
+            code = self.running[name].start().wait()
+            if not code or "the medium of round keys" not in self.running[name].said():
+                sys.exit(f"{name} started without the keys of rounds, or failed otherwise: {code}\n{self.running[name].said()}")
+        shutil.rmtree(volume / "keys")
+        aside.rename(volume / "keys")
+        self.begin(nodes)
+        if (after := self.counted(nodes[1])) != before:
+            sys.exit(f"before the medium was away {before}, afterwards {after}")
+        print("without the keys of rounds both nodes refuse to start; with them the round goes on", flush=True)
+
+    def lost_medium(self, nodes):
+        """The open round is discarded by the one node that is told to."""
+        (_, round), name = self.counted(nodes[0]), nodes[0]
+        self.end(nodes)
+        shutil.rmtree(self.volumes["a-round-keys"] / "keys")
+        ordinary, hosts = self.running[name], self.folder / f"{name}.hosts"
+        self.running[name] = self.container(name, self.services[name], hosts, "-accepting", [ACCEPT]).start()
+        self.healthy(name, self.services[name])
+        self.end([name])
+        self.running[name] = ordinary
+        self.begin(nodes)
+        if any((after := self.counted(name)) != (self.released(round), round) for name in nodes):
+            sys.exit(f"the loss of the keys of round {round} was accepted; then there were {after}")
+        print(f"keys of rounds lost and accepted once: round {round} begins anew, both nodes start without the setting")
+
     def main(self):
         self.start()
-        first = self.load(0, REPORTS[0])
-        killed = self.running.pop("shuffler-1")
-        killed.end("KILL")
-        print(f"{first} of {REPORTS[0]} reports accepted; shuffler-1 is killed", flush=True)
-        # The balancer notices within two checks.
-        time.sleep(5)
-        second = self.load(1, REPORTS[1])
+        for name in ("postgres-a", "postgres-b"):
+            if (rights := self.rights(name)) != "incrowd|f":
+                sys.exit(f"{name}: nodes have these roles, some with too many rights: {rights}")
+        nodes = ["shuffler-1", "shuffler-2"]
+        first, unknown = self.kill()
+        self.stop_all(nodes)
+        self.other_medium(nodes)
+        # The balancer notices within a check.
+        time.sleep(3)
+        second, more = self.outcome(self.load(1, REPORTS[1]))
+        unknown += more
         time.sleep(2)
-        round, open_reports = self.progress("shuffler-2", r"round (\d+) with (\d+) reports")
-        counted = self.released(round) + open_reports
-        deadline = time.monotonic() + 60
-        while (model := self.progress("bandit", r"after (\d+) rounds")[0]) != round - 1 and time.monotonic() < deadline:
-            time.sleep(1)
-        print(f"{second} of {REPORTS[1]} reports accepted; {counted} counted, {round - 1} rounds released, model of {model}")
-        ended = {name: one.end() for name, one in self.running.items() if isinstance(one, Container)}
-        if counted != first + second or model != round - 1 or round < 3 or any(ended.values()):
-            sys.exit(f"accepted {first + second}, counted {counted}, model of round {model}, exit codes {ended}")
+        counted, round = self.counted("shuffler-2")
+        wait_until(lambda: self.progress("bandit", r"after (\d+) rounds")[0] == round - 1, f"a model of round {round - 1}")
+        print(f"{second} of {REPORTS[1]} more accepted; {counted} counted in all, {round - 1} rounds released and in the model")
+        if not 0 <= counted - first - second <= unknown or round < 3:
+            sys.exit(f"accepted {first + second}, without an answer {unknown}, counted {counted}, round {round}")
+        self.lost_medium(nodes)
+        self.end([name for name, one in self.running.items() if isinstance(one, Container)])
         print("every accepted report is counted once, every service ended with exit code 0")
 
 

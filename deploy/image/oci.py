@@ -28,21 +28,23 @@ class Image:
 class Container:
     """A container of an image: its user, no capabilities, a read-only root file system, and mounts.
 
-    `mounts` are (source, target, options); `network` is the path of a namespace, or None for one of its own.
+    `mounts` are (source, target, options); `network` is the path of a namespace, or None for one of its own;
+    `environment` are further variables.
     """
 
-    def __init__(self, image, name, folder, arguments, mounts=(), network=None):
+    def __init__(self, image, name, folder, arguments, mounts=(), network=None, environment=()):
         self.name, self.folder, self.state = name, pathlib.Path(folder) / name, pathlib.Path(folder) / "runc"
         self.folder.mkdir()
         subprocess.run(["runc", "spec"], cwd=self.folder, check=True)
         file = self.folder / "config.json"
         settings = json.loads(file.read_text())
+        settings["hostname"] = name
         settings["root"] = {"path": str(image.root), "readonly": True}
         process = settings["process"]
         process["terminal"] = False
         process["user"] = {"uid": image.user, "gid": image.group}
         process["args"] = image.config["Entrypoint"] + list(arguments)
-        process["env"] = image.config["Env"]
+        process["env"] = [*image.config["Env"], *environment]
         process["cwd"] = image.config["WorkingDir"]
         process["capabilities"] = {name: [] for name in process["capabilities"]}
         process["noNewPrivileges"] = True
@@ -61,6 +63,7 @@ class Container:
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
 
     def start(self):
+        """Also again, after it has ended."""
         self.log = open(self.folder / "log", "w+")
         command = ["runc", "--root", self.state, "run", "--bundle", self.folder, self.name]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)

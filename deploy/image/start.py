@@ -1,8 +1,8 @@
 """Starts the image without a daemon, as root: `python3 deploy/image/start.py [target/image/incrowd.tar]`; needs Debian's runc.
 
 Runs containers as a cluster would: as the image's user, without capabilities, on a read-only root file system, with a
-network of their own and one writable folder. A service must become ready, count real reports, refuse to write elsewhere,
-and end in good order.
+network of their own and one writable folder. A service must become ready, count real reports, read its files again when
+the image's busybox sends SIGHUP, refuse to write elsewhere, and end in good order.
 """
 
 import os
@@ -45,12 +45,16 @@ def main():
             code, said = service.inside("/usr/bin/incrowd", *LOAD.split())
             owner = busybox(f"stat -c %u:%a {DATA}/incrowd-data/shuffler.keys")[1].strip()
             elsewhere = busybox("touch /tmp/file")[1]
+            again = busybox("kill -HUP 1")
+            time.sleep(0.5)
             rights = " ".join(busybox("grep -E ^(CapEff|NoNewPrivs): /proc/1/status")[1].split())
         finally:
             ended = service.end()
+        if again[0] or "certificates are read again" not in service.said():
+            sys.exit(f"SIGHUP: {again}\n{service.said()}")
         if code or ended or owner != f"{image.user}:600" or "Read-only file system" not in elsewhere:
             sys.exit(f"load {code}, end {ended}, keys {owner}, a write elsewhere: {elsewhere}\n{said}\n{service.said()}")
-        print(f"ready after {ready:.1f} s, 200 reports counted, {rights}, ended with exit code 0")
+        print(f"ready after {ready:.1f} s, 200 reports counted, SIGHUP taken, {rights}, ended with exit code 0")
 
 
 main()
