@@ -156,6 +156,19 @@ impl Server {
         }
     }
 
+    /// A copy of its files, which is whole only while it is stopped.
+    pub fn copy(&self) -> TempDir {
+        let folder = private_folder();
+        copy_all(&self.data(), &folder.path().join("data"));
+        folder
+    }
+
+    /// Puts a copy in the place of its files, while it is stopped.
+    pub fn put_back(&self, copy: &TempDir) {
+        fs::remove_dir_all(self.data()).expect("its files can be removed");
+        copy_all(&copy.path().join("data"), &self.data());
+    }
+
     /// Makes a standby take commits. It no longer waits for another one.
     pub fn promote(&self) {
         self.set("synchronous_standby_names", "");
@@ -288,6 +301,11 @@ fn private_folder_in(parent: &Path) -> TempDir {
     hand_over(folder.path());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a folder");
     folder
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.expect("cp runs").success(), "{} cannot be copied", from.display());
 }
 
 /// Makes the user of the server the owner.

@@ -651,3 +651,33 @@ fn r6_r25_a_task_that_cannot_be_read_does_not_disturb_the_others() {
         }
     }
 }
+
+/// Millions of commits in a round: their ids are dropped with the release at once, removed in
+/// bounded steps, and a gap in the log is no end of it.
+#[test]
+fn a_long_round_in_a_database_is_dropped_at_once_and_removed_in_steps() {
+    let mut shelf = Shelf::postgres();
+    shelf.unguard();
+    let task = orphan(plain(mechanism(6, 0, &[(3, 4, 1)])));
+    shelf.open(&task);
+    let report = |round, number| one_hot(task.mechanism(), round, number);
+    shelf.accept(&task, vec![report(1, 0)]);
+    shelf.sql(
+        "INSERT INTO incrowd_shuffler.entry (task, kind, seq, round, bytes)
+             SELECT number, 0, -n, 1, '\\x00' FROM incrowd_shuffler.task, generate_series(1, 25000) AS n",
+    );
+    let ids = "SELECT count(*) FROM incrowd_shuffler.entry WHERE kind = 0 AND round = 1";
+    assert_eq!(shelf.sql(ids), "25001");
+    shelf.accept(&task, (1..5).map(|number| report(1 + number / 4, number)).collect());
+    assert_eq!(shelf.progress(&task).round, Some(2));
+    assert_eq!(shelf.sql(ids), "25001", "they are still there");
+    assert_eq!([(); 3].map(|()| shelf.store.forget().unwrap()), [false, false, true]);
+    assert_eq!(shelf.sql(ids), "0");
+    // Commits that left nothing in the log.
+    shelf.sql("UPDATE incrowd_shuffler.task SET seq = seq + 10000");
+    shelf.crash();
+    shelf.open(&task);
+    shelf.accept(&task, vec![report(2, 5)]);
+    shelf.crash();
+    assert_eq!(shelf.open(&task).count, 2);
+}

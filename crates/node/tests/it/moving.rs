@@ -2,7 +2,8 @@
 //! counts twice (R1 to R5), also if it is interrupted.
 
 use incrowd_node::{
-    Moved, Node, NodeConfig, Roles, ServiceError, StoreError, StoreKind, move_task,
+    Heads, Moved, Node, NodeConfig, Roles, RoundKeysConfig, ServiceError, StoreError, StoreKind,
+    move_task,
 };
 
 use crate::{
@@ -86,8 +87,17 @@ async fn r1_r2_r3_r4_a_task_goes_to_a_database_and_back_and_goes_on_where_it_was
 async fn r5_a_move_that_is_interrupted_anywhere_is_put_right_by_doing_it_again() {
     for table in ["incrowd_shuffler.release", "incrowd_shuffler.entry", "incrowd_bandit.model"] {
         let database = Database::take();
-        let (place, to) = places(&database);
+        let (place, mut to) = places(&database);
         let from = place.config.clone();
+        // The same media under other names.
+        to.shuffler.heads = Some(place.config.data.join("../data/heads.json"));
+        if let Some(
+            RoundKeysConfig::MemoryFile { path: Some(path) }
+            | RoundKeysConfig::File { path: Some(path) },
+        ) = &mut to.shuffler.round_keys
+        {
+            *path = path.join("../keys");
+        }
         let report = |number: u32| one_hot(place.mechanism(), number / SIZE + 1, number);
         let node = place.start(Roles::Both);
         for number in 0..SIZE + 2 {
@@ -121,6 +131,8 @@ async fn r5_a_move_that_is_interrupted_anywhere_is_put_right_by_doing_it_again()
         database.sql(&format!("DROP TRIGGER fail ON {table}; DROP FUNCTION fail"));
         move_task(&from, &to, &place.task).unwrap();
 
+        let heads = Heads::load(&place.files().heads).unwrap();
+        assert_eq!(heads.get(&place.task.id()).unwrap().round, 1, "{table}");
         let place = with(place, &to);
         let node = place.start(Roles::Both);
         assert_eq!(node.filled().await, (Some(2), Some(2)), "{table}");

@@ -1,12 +1,13 @@
 //! Several nodes on one PostgreSQL database: any of them answers any request (R1 to R5, R24, R26),
-//! and what becomes of them when the database refuses, goes away or fails over (R25). In these tests
-//! the nodes are in one process; `crates/cli/tests/it/cluster` kills real ones.
+//! and what becomes of them when the database refuses or goes away (R25). In these tests
+//! the nodes are in one process; `crates/cli/tests/it/cluster` kills real ones, and in `failover.rs`
+//! another server takes over.
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use aho_corasick::AhoCorasick;
@@ -15,32 +16,32 @@ use incrowd_node::{
     KeyRole, Keys, Node, NodeConfig, Roles, ServiceError, StoreError, StoreKind, Upload,
     store::Stores,
 };
-use incrowd_protocol::Model;
+use incrowd_protocol::{Layout, MechanismConfig, Model, Task};
 use incrowd_testdb::{Server, USER};
 use reqwest::Method;
 
 use crate::{
     common::{
-        Place, Running, eventually, hot, id, mechanism, memory_folder, metric, one_hot, orphan,
-        plain, sums,
+        Place, Running, eventually, hot, id, is_padded, mechanism, memory_folder, metric, one_hot,
+        orphan, plain, sums, timed,
     },
     database::{Database, data_of_server},
     shelf::Shelf,
     store::{Traces, wide},
 };
 
-const ROUNDS: u32 = 4;
-const SIZE: u32 = 12;
+pub const ROUNDS: u32 = 4;
+pub const SIZE: u32 = 12;
 
 /// A place with a task of [`ROUNDS`] rounds of [`SIZE`] reports, whose nodes use a database.
-fn place(url: String) -> Place {
+pub fn place(url: String) -> Place {
     let mut place = Place::new(plain(mechanism(12, 1, &[(ROUNDS, SIZE, 1)])));
     place.config.store = StoreKind::Postgres(url);
     place
 }
 
 /// Nodes of the same operator.
-fn nodes(place: &Place, number: usize, roles: Roles) -> Vec<(Place, Running)> {
+pub fn nodes(place: &Place, number: usize, roles: Roles) -> Vec<(Place, Running)> {
     let start = |_| {
         let place = place.beside();
         let running = place.start(roles);
@@ -49,24 +50,24 @@ fn nodes(place: &Place, number: usize, roles: Roles) -> Vec<(Place, Running)> {
     (0..number).map(start).collect()
 }
 
-async fn stop(nodes: Vec<(Place, Running)>) {
+pub async fn stop(nodes: Vec<(Place, Running)>) {
     for (_place, node) in nodes {
         node.stop().await;
     }
 }
 
 /// Why a node is not ready; nothing if it is.
-async fn unready(node: &Running) -> Option<String> {
+pub async fn unready(node: &Running) -> Option<String> {
     let answer = node.operate(Method::GET, "/readyz").send().await.unwrap();
     if answer.status() == 200 { None } else { Some(answer.text().await.unwrap()) }
 }
 
-async fn is_ready(node: &Running) -> bool {
+pub async fn is_ready(node: &Running) -> bool {
     unready(node).await.is_none()
 }
 
 /// The reports of a round.
-fn numbers(round: u32) -> std::ops::Range<u32> {
+pub fn numbers(round: u32) -> std::ops::Range<u32> {
     (round - 1) * SIZE..round * SIZE
 }
 
@@ -172,7 +173,7 @@ async fn r25_transactions_in_the_way_of_another_are_tried_again_a_few_times() {
 }
 
 /// Why a node does not start.
-fn refused(place: &Place, roles: Roles) -> StoreError {
+pub fn refused(place: &Place, roles: Roles) -> StoreError {
     match Node::start(&place.config, roles).map(|_| "it started") {
         Err(ServiceError::Store(error)) => error,
         other => panic!("{other:?}"),
@@ -206,6 +207,90 @@ async fn nodes_with_other_keys_than_the_first_one_are_refused() {
     let result = Node::start(&stranger.config, Roles::Both).map(|_| "it started");
     assert!(matches!(result, Err(ServiceError::Leftover { .. })), "{result:?}");
     first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r24_a_bandit_with_an_older_task_file_takes_over_the_actions_of_another() {
+    let database = Database::take();
+    let mut config = MechanismConfig::from(mechanism(3, 1, &[(3, 4, 1)]));
+    config.layout = Layout::PerAction { slots: 2 };
+    let older = plain(config.check().unwrap()).with_actions(vec!["a".into()]).unwrap();
+    let newer = older.clone().with_actions(vec!["a".into(), "b".into()]).unwrap();
+    let mut place = Place::new(older);
+    place.config.store = StoreKind::Postgres(database.url.clone());
+    let mut updated = place.beside();
+    updated.config.tasks = vec![updated.folder.path().join("newer.toml")];
+    let task = Task::new(newer, *place.task.keys());
+    fs::write(&updated.config.tasks[0], toml::to_string(&task).unwrap()).unwrap();
+    let report = |number: u32| one_hot(place.mechanism(), 1 + number / 4, number);
+    let fill = async |node: &Running, round: u32| {
+        for number in (round - 1) * 4..round * 4 {
+            let answer = node.put(&report(number)).await;
+            assert_eq!(answer.status(), 204, "{:?}", answer.text().await);
+        }
+    };
+    let newest = |bytes: &[u8]| serde_json::from_slice::<Model>(bytes).unwrap();
+    let second = |model: &Model| model.slots()[1].action.clone();
+    let old = place.start(Roles::Both);
+    fill(&old, 1).await;
+    let model = newest(&old.model_of(1).await);
+    assert_eq!((model.version(), second(&model)), (2, None));
+    updated.start(Roles::Both).stop().await;
+    // Only the node with the older file is left.
+    for round in [2, 3] {
+        fill(&old, round).await;
+        let model = newest(&old.model_of(round).await);
+        assert_eq!((model.version(), second(&model)), (2 + u64::from(round), Some("b".into())));
+    }
+    old.stop().await;
+    updated.start(Roles::Both).stop().await;
+    let versions: Vec<u64> =
+        database.bandit().models(&place.task.id()).unwrap().iter().map(|m| m.version).collect();
+    assert_eq!(versions, [1, 2, 3, 4, 5], "one history");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r33_a_node_with_a_new_data_folder_starts_beside_a_task_that_is_over() {
+    let database = Database::take();
+    let first = place(database.url.clone());
+    let node = first.start(Roles::Both);
+    for number in 0..ROUNDS * SIZE {
+        let report = one_hot(first.mechanism(), 1 + number / SIZE, number);
+        assert_eq!(node.put(&report).await.status(), 204);
+    }
+    node.model_of(ROUNDS).await;
+    node.stop().await;
+    // Another task of the same service: its file takes the place of the first one's.
+    let mut next = first.beside();
+    let config = plain(mechanism(2, 1, &[(1, 2, 1)]));
+    next.task = Task::new(config, *first.task.keys());
+    next.config.tasks = vec![next.folder.path().join("next.toml")];
+    fs::write(&next.config.tasks[0], toml::to_string(&next.task).unwrap()).unwrap();
+    next.start(Roles::Both).stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r32_a_round_that_cannot_be_closed_is_told_although_nobody_uploads() {
+    let database = Database::take();
+    let opens =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let mut place = Place::new(plain(timed(3, opens, 300, 100, 10)));
+    place.config.store = StoreKind::Postgres(database.url.clone());
+    let node = place.start(Roles::Shuffler);
+    assert_eq!(unready(&node).await, None);
+    database.sql(
+        "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             RAISE EXCEPTION 'no room' USING ERRCODE = '53100';
+         END $$;
+         CREATE TRIGGER no_room BEFORE INSERT ON incrowd_shuffler.release
+             FOR EACH STATEMENT EXECUTE FUNCTION no_room()",
+    );
+    eventually("it is not ready", async || !is_ready(&node).await).await;
+    let before = node.round().await.unwrap();
+    database.sql("DROP TRIGGER no_room ON incrowd_shuffler.release; DROP FUNCTION no_room");
+    eventually("it is ready again", async || is_ready(&node).await).await;
+    assert!(is_padded(place.mechanism(), &node.released(before).await, &[]));
+    node.stop().await;
 }
 
 #[test]
@@ -270,62 +355,6 @@ async fn r25_without_its_database_a_node_is_not_ready_and_works_again_by_itself(
     for (_, node) in &nodes {
         assert_eq!(sums(&node.released(1).await), hot(place.mechanism(), numbers(1)));
         assert!(!node.model_of(1).await.is_empty());
-    }
-    stop(nodes).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn r25_when_the_primary_dies_the_standby_has_all_that_was_acknowledged() {
-    let primary = Server::start(&[]);
-    primary.create("incrowd");
-    let standby = Server::standby_of(&primary, "second", &[]);
-    primary.set("synchronous_standby_names", "FIRST 1 (second)");
-    let hosts = format!("{},{}", standby.address(), primary.address());
-    let place = place(format!("postgres://{USER}@{hosts}/incrowd"));
-    let nodes = nodes(&place, 2, Roles::Both);
-    let report = |number| one_hot(place.mechanism(), 1 + number / SIZE, number);
-    // Into the second round: a release is served, and a model.
-    for number in 0..SIZE + 4 {
-        let node = &nodes[number as usize % 2].1;
-        assert_eq!(node.put(&report(number)).await.status(), 204);
-    }
-    let release = nodes[0].1.released(1).await;
-    let model = nodes[1].1.model_of(1).await;
-
-    // An operator ends the wait for a standby that is gone: nobody knows what a crash leaves.
-    standby.stop();
-    let undecided = report(SIZE + 4);
-    let (waiting, cancelled) = tokio::join!(
-        nodes[0].1.put(&undecided),
-        tokio::task::spawn_blocking(move || {
-            for _ in 0..500 {
-                let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-                if primary.sql("postgres", cancel).contains('t') {
-                    return primary;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            panic!("nobody waits for the standby");
-        })
-    );
-    assert_eq!(waiting.status(), 503);
-    let primary = cancelled.unwrap();
-    standby.start_again();
-    eventually("it is ready again", async || is_ready(&nodes[0].1).await).await;
-    assert_eq!(nodes[1].1.put(&report(SIZE + 4)).await.status(), 204);
-
-    primary.stop();
-    standby.promote();
-    for number in SIZE + 5..2 * SIZE {
-        let node = &nodes[number as usize % 2].1;
-        eventually("it counts again", async || node.put(&report(number)).await.status() == 204)
-            .await;
-    }
-    for (_, node) in &nodes {
-        assert_eq!(node.released(1).await, release);
-        assert_eq!(sums(&node.released(2).await), hot(place.mechanism(), numbers(2)));
-        let second = node.model_of(2).await;
-        assert_ne!(second, model);
     }
     stop(nodes).await;
 }
