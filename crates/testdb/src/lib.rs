@@ -4,6 +4,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    io::{BufRead, BufReader, Write},
     net::TcpListener,
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
@@ -238,6 +239,21 @@ impl Server {
         String::from_utf8(output.stdout).expect("text").trim_end().to_owned()
     }
 
+    /// Does a statement in a session that stays until the answer is dropped, and with it its locks.
+    pub fn hold(&self, database: &str, statement: &str) -> Held {
+        let mut command = program("psql");
+        command.args(["--no-psqlrc", "--no-align", "--tuples-only", "--quiet"]);
+        command.args(["-v", "ON_ERROR_STOP=1", "--dbname", &self.url(database)]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut session = command.spawn().expect("psql runs");
+        let (input, output) = (session.stdin.as_mut(), session.stdout.as_mut());
+        let (input, output) = input.zip(output).expect("they are piped");
+        writeln!(input, "{statement};\n\\echo done").expect("psql listens");
+        let mut lines = BufReader::new(output).lines();
+        assert!(lines.any(|line| line.is_ok_and(|line| line == "done")), "{statement}");
+        Held(session)
+    }
+
     /// Writes a base backup, as an archive would have it, into a new folder.
     pub fn base_backup(&self) -> TempDir {
         let folder = private_folder();
@@ -247,6 +263,17 @@ impl Server {
             command.args(["-c", "fast", "--no-sync", "-d", &url]);
         });
         folder
+    }
+}
+
+/// A session that is still there.
+pub struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // Fails only if somebody else has ended it.
+        let _ = self.0.wait();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+use incrowd_testdb::Server;
+
 use crate::support::{
     Caller, LIFTED, Service, Site, good, incrowd, output, post, private, refused, text,
 };
@@ -183,4 +185,55 @@ fn a_task_is_purged_only_when_the_operator_means_it() {
     assert_eq!(purge("--yes").0, Some(0));
     let (code, said) = purge("--yes");
     assert!(code == Some(2) && said.contains("is not in the store"), "{said}");
+}
+
+#[test]
+fn r33_task_move_takes_a_service_to_a_database_and_back() {
+    let server = Server::start(&[]);
+    let site = Site::new(3, 4, 3);
+    let caller = Caller::new();
+    place(&site, "data");
+    let (data, task) = (site.path("data"), site.path("task.toml"));
+    let store = |url: &str| {
+        let common = fs::read_to_string(site.path("settings.toml")).unwrap();
+        format!("store = {url:?}\ndata = {data:?}\ntasks = [{task:?}]\n{common}")
+    };
+    fs::write(site.path("files.toml"), store("sqlite")).unwrap();
+    fs::write(site.path("nodes.toml"), store(&server.create("incrowd"))).unwrap();
+    let path = |name: &str| site.path(name).display().to_string();
+    let moved = |from: &str, to: &str, more: &str| {
+        format!("task move --from {} --to {} {more}", path(from), path(to))
+    };
+    let put = |service: &Service, round, number| {
+        let answer = site.one_hot(round, number).put(&caller, &site, &service.url).unwrap();
+        assert_eq!(answer.status, 204, "{answer}");
+    };
+    let service = site.start(&mut serve(&site, "data", "files.toml"));
+    (0..3).for_each(|number| put(&service, 1, number));
+    site.model(&caller, &service.url, 0);
+    put(&service, 2, 3);
+    let busy = refused(&moved("files.toml", "nodes.toml", "--yes"));
+    assert!(busy.contains("in use"), "{busy}");
+    assert!(service.terminate().success());
+
+    let asked = refused(&moved("files.toml", "nodes.toml", ""));
+    assert!(asked.contains("--yes"), "{asked}");
+    let stranger = "--yes --task 00";
+    assert!(!refused(&moved("files.toml", "nodes.toml", stranger)).is_empty());
+    let said = good(&moved("files.toml", "nodes.toml", "--yes"));
+    assert!(said.contains("1 signed releases, round 2 with 1 reports"), "{said}");
+    let again = good(&moved("files.toml", "nodes.toml", "--yes"));
+    assert!(again.contains("was moved before"), "{again}");
+
+    let service = site.start(&mut serve(&site, "data", "nodes.toml"));
+    put(&service, 2, 3);
+    put(&service, 2, 4);
+    assert!(status(&site, &service).contains("round 2 with 2 reports"));
+    assert!(service.terminate().success());
+    let back = good(&moved("nodes.toml", "files.toml", "--yes"));
+    assert!(back.contains("round 2 with 2 reports"), "{back}");
+    let service = site.start(&mut serve(&site, "data", "files.toml"));
+    put(&service, 2, 5);
+    site.model(&caller, &service.url, 1);
+    assert!(service.terminate().success());
 }

@@ -5,6 +5,8 @@
 
 use std::{
     fs,
+    io::{Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -357,6 +359,56 @@ async fn r25_without_its_database_a_node_is_not_ready_and_works_again_by_itself(
         assert!(!node.model_of(1).await.is_empty());
     }
     stop(nodes).await;
+}
+
+/// A machine stopped in the middle of a message, with the task's row locked: the server's own limit
+/// does not see that it says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn r25_a_session_that_stopped_inside_a_message_is_ended_by_whoever_waits_for_it() {
+    let server = Server::start(&[]);
+    let place = place(server.create("incrowd"));
+    let node = place.start(Roles::Shuffler);
+    let report = |number| one_hot(place.mechanism(), 1, number);
+    assert_eq!(node.put(&report(0)).await.status(), 204);
+    let stopped = half_a_message(&server.address());
+    assert_eq!(node.put(&report(1)).await.status(), 503, "the row is locked");
+    eventually("it counts again", async || node.put(&report(1)).await.status() == 204).await;
+    drop(stopped);
+    assert_eq!(node.filled().await, (Some(1), Some(2)));
+    node.stop().await;
+}
+
+/// A session that locks all tasks and then begins a message.
+fn half_a_message(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let with_length = |body: &[u8]| [&(body.len() as u32 + 4).to_be_bytes(), body].concat();
+    // Version 3.0 of the protocol.
+    let mut start = vec![0, 3, 0, 0];
+    for text in ["user", USER, "database", "incrowd", "application_name", "incrowd", ""] {
+        start.extend([text.as_bytes(), &[0]].concat());
+    }
+    stream.write_all(&with_length(&start)).unwrap();
+    until_ready(&mut stream);
+    let query = b"BEGIN; SELECT FROM incrowd_shuffler.task FOR NO KEY UPDATE\0";
+    stream.write_all(&[b"Q".as_slice(), &with_length(query)].concat()).unwrap();
+    until_ready(&mut stream);
+    stream.write_all(b"Q\0\0").unwrap();
+    stream
+}
+
+/// Reads messages up to the one that says that the server waits.
+fn until_ready(stream: &mut TcpStream) {
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head).unwrap();
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        stream.read_exact(&mut vec![0; length - 4]).unwrap();
+        match head[0] {
+            b'Z' => return,
+            b'E' => panic!("the server refuses"),
+            _ => {}
+        }
+    }
 }
 
 /// Everything below a folder.
