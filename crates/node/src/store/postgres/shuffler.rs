@@ -6,7 +6,7 @@ use std::{
 
 use incrowd_protocol::TaskId;
 use incrowd_shuffler::{Entry, Kind};
-use tokio::{task::JoinHandle, try_join};
+use tokio::{join, task::JoinHandle};
 use tokio_postgres::{
     Client, Row,
     types::{ToSql, Type},
@@ -132,9 +132,12 @@ impl ShufflerStore for PostgresShufflerStore {
         let asked = session.wait(async |client| {
             let ids: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::BYTEA_ARRAY)];
             let (begin, rows) = (client.batch_execute("BEGIN"), client.query_typed(LOCK, &ids));
-            try_join!(begin, rows, client.query_typed_one(CLOCK, &[]))
+            let (begin, rows, clock) = join!(begin, rows, client.query_typed_one(CLOCK, &[]));
+            // The first error is why the others failed.
+            begin?;
+            Ok((rows?, clock?))
         });
-        let ((), rows, clock) = match asked {
+        let (rows, clock) = match asked {
             Ok(answers) => answers,
             Err(error) => {
                 session.discard();
@@ -464,12 +467,17 @@ impl Written {
         let some = async |sql, there: bool, values: &[(&(dyn ToSql + Sync), Type)]| {
             if there { client.execute_typed(sql, values).await } else { Ok(0) }
         };
-        let (moved, _, released, _) = try_join!(
+        let (moved, appended, released, dropped) = join!(
             some(MOVE, true, &heads),
             some(APPEND, !self.entries.task.is_empty(), &entries),
             some(RELEASE, !self.releases.task.is_empty(), &releases),
             some(DROP, !self.drops.0.is_empty(), &drops),
-        )?;
+        );
+        // The first error is why the others failed.
+        let moved = moved?;
+        appended?;
+        let released = released?;
+        dropped?;
         Ok((moved, released))
     }
 
