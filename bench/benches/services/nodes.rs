@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Connections that send reports in bulk.
-const SENDERS: usize = 12;
+const SENDERS: usize = 24;
 /// Reports that each of them sends.
-const EACH: usize = 100 * BULK;
+const EACH: usize = 50 * BULK;
 const SINGLES: usize = CONNECTIONS * 1000;
 const SEALED: usize = 60 * BULK;
 
