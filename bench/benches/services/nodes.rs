@@ -1,7 +1,14 @@
 //! Several nodes on one PostgreSQL database against one node with its own file: reports a second,
 //! and what each costs the nodes, the database and its write-ahead log.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Instant};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use incrowd_protocol::MediaType;
 use incrowd_testdb::Server as Postgres;
@@ -18,6 +25,8 @@ const SENDERS: usize = 24;
 /// Reports that each of them sends.
 const EACH: usize = 50 * BULK;
 const SINGLES: usize = CONNECTIONS * 1000;
+/// As many connections that groups of single reports get large.
+const MANY: usize = 8 * CONNECTIONS;
 const SEALED: usize = 60 * BULK;
 
 /// A million reports in these units.
@@ -66,23 +75,26 @@ pub fn compare() {
         ("PostgreSQL, 1 node", &one, true),
         ("PostgreSQL, 3 nodes", &three, true),
     ];
-    for kind in ["bulk of 1000", "single"] {
+    for (kind, connections) in [
+        ("bulk of 1000", None),
+        ("single, 64 connections", Some(CONNECTIONS)),
+        ("single, 512 connections", Some(MANY)),
+    ] {
         // Sides take turns.
         let mut costs = [const { None }; 3].map(|none: Option<Costs>| none.unwrap_or_default());
         for _ in 0..RUNS {
             for ((_, servers, shared), costs) in sides.iter().zip(&mut costs) {
                 seed += 1;
-                let (requests, number) = match kind {
-                    "single" => singles(&servers[0], seed),
-                    _ => in_bulk(&servers[0], seed),
+                let ((requests, number), expected) = match connections {
+                    Some(connections) => (singles(&servers[0], connections, seed), 204),
+                    None => (in_bulk(&servers[0], seed), 200),
                 };
-                let expected = if kind == "single" { 204 } else { 200 };
                 measure(servers, shared.then_some(&postgres), &requests, number, expected, costs);
             }
         }
         for ((name, ..), costs) in sides.iter().zip(costs) {
             let rate = show(&format!("{kind}, {name}"), costs);
-            if kind != "single" {
+            if connections.is_none() {
                 bulks.push(rate);
             }
         }
@@ -113,10 +125,20 @@ pub fn compare() {
         let size = "SELECT pg_total_relation_size('incrowd_shuffler.entry')";
         let bytes: f64 = postgres.sql(database, size).parse().unwrap();
         let ids = servers[0].metric("incrowd_remembered_ids", "");
+        let [first, late] =
+            ["0", "late"].map(|name| folder.path().join(format!("{database}-{name}")));
+        copy(&first, &late);
+        let (url, keys) = (postgres.url(database), folder.path().join(format!("{database}-keys")));
+        let began = Instant::now();
+        let node = Server::node_on(&late, &url, &keys);
+        while node.metric("incrowd_remembered_ids", "") < ids {
+            thread::sleep(Duration::from_millis(10));
+        }
         println!(
-            "database {database:<6} {ids:>10.0} ids in the grace window, {:>5.1} bytes each in tables, {:>5.1} in the memory of a node",
+            "database {database:<5} {ids:>9.0} ids: {:>4.1} bytes each in tables, {:>4.1} in a node, read in {:.1} s by a new one",
             bytes / ids,
             servers[0].memory().0 * 1_048_576.0 / ids,
+            began.elapsed().as_secs_f64(),
         );
     }
 }
@@ -167,10 +189,10 @@ fn in_bulk(server: &Server, seed: u64) -> (Arc<Requests>, usize) {
     (Arc::new(bodies.chunks(EACH / BULK).map(<[_]>::to_vec).collect()), reports.len())
 }
 
-fn singles(server: &Server, seed: u64) -> (Arc<Requests>, usize) {
+fn singles(server: &Server, connections: usize, seed: u64) -> (Arc<Requests>, usize) {
     let reports = reports(server.notice().task.mechanism(), 1, SINGLES, seed);
     let puts: Vec<Vec<u8>> = reports.iter().map(|report| server.put(report)).collect();
-    (Arc::new(puts.chunks(SINGLES / CONNECTIONS).map(<[_]>::to_vec).collect()), reports.len())
+    (Arc::new(puts.chunks(SINGLES / connections).map(<[_]>::to_vec).collect()), reports.len())
 }
 
 /// Keys, tokens and task of a node, for another one.
