@@ -18,7 +18,7 @@ use crate::{
     role::{self, Process, Reload, Role as _, Service},
     shuffler::{Shuffler, models_elsewhere},
     signals::Signals,
-    startup::{Startup, check_leftover},
+    startup::{Startup, check_stored_tasks},
     store::Stores,
     tokens::Role,
 };
@@ -133,7 +133,7 @@ impl Node {
         let stores = Stores::of(&config)?;
         let shuffler = roles.shuffler().then(|| stores.inspect_shuffler()).transpose()?.flatten();
         let bandit = roles.bandit().then(|| stores.inspect_bandit()).transpose()?.flatten();
-        check_leftover(&files, &startup.tasks, shuffler.as_deref(), bandit.as_deref())?;
+        check_stored_tasks(&files, &startup.tasks, shuffler.as_deref(), bandit.as_deref())?;
         if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
             heads::compare(&**shuffler, &**bandit, &startup.tasks)?;
         }
@@ -205,7 +205,7 @@ fn start_roles(
     let shuffler = shuffler_keys.as_ref().map(|_| stores.shuffler()).transpose()?;
     let bandit = bandit_keys.as_ref().map(|_| stores.bandit()).transpose()?;
     // Before anything is counted.
-    check_leftover(files, tasks, shuffler.as_deref(), bandit.as_deref())?;
+    check_stored_tasks(files, tasks, shuffler.as_deref(), bandit.as_deref())?;
     if let (Some(shuffler), Some(bandit)) = (&shuffler, &bandit) {
         heads::compare(&**shuffler, &**bandit, tasks)?;
     }

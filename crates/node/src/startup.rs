@@ -183,9 +183,9 @@ fn tokens(
     Ok((tokens, new))
 }
 
-/// Refuses stores with a task that is not over and that no task file names: a task file that was
-/// planned anew would silently be another service.
-pub(crate) fn check_leftover(
+/// Refuses stores with a task that is not over and that no task file names, because a task file that
+/// was planned anew would silently be another service; and with one that was moved away.
+pub(crate) fn check_stored_tasks(
     files: &Files,
     served: &[Task],
     shuffler: Option<&dyn ShufflerStore>,
@@ -194,7 +194,9 @@ pub(crate) fn check_leftover(
     let served = |id: &TaskId| served.iter().any(|task| task.id() == *id);
     let mut over = BTreeMap::new();
     for (task, head) in shuffler.map_or(Ok(Vec::new()), ShufflerStore::tasks)? {
-        if !served(&task) {
+        if served(&task) {
+            head.state.is_here(&task)?;
+        } else {
             let closed = matches!(head.state, TaskState::Closed | TaskState::Moved);
             let last = last_round(files, shuffler.and_then(ShufflerStore::shared), &task)?;
             over.insert(task, closed || last.is_some_and(|last| head.round > last));

@@ -224,6 +224,13 @@ fn r33_task_move_takes_a_service_to_a_database_and_back() {
     assert!(said.contains("1 signed releases, round 2 with 1 reports"), "{said}");
     let again = good(&moved("files.toml", "nodes.toml", "--yes"));
     assert!(again.contains("was moved before"), "{again}");
+    let old = output(&format!("doctor {LIFTED} --config {}", path("files.toml")));
+    assert_eq!(old.status.code(), Some(1));
+    assert!(
+        text(&old.stdout).contains("to another store (`incrowd task move`)"),
+        "{}",
+        text(&old.stdout)
+    );
 
     let service = site.start(&mut serve(&site, "data", "nodes.toml"));
     put(&service, 2, 3);
