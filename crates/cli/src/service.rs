@@ -37,8 +37,8 @@ struct Flags {
     #[arg(long, value_name = "FOLDER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
-    /// What keeps the stores: sqlite, or postgres://USER@HOST[,HOST...]/DATABASE, which any number of
-    /// nodes share.
+    /// What keeps the stores: sqlite, or postgres://USER@HOST[,HOST...]/DATABASE, which any number
+    /// of nodes share.
     #[arg(long, value_name = "STORE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<String>,

@@ -2,9 +2,9 @@
 //! both.
 //!
 //! The task is first marked in the store that it goes to and then in the one that it leaves: from
-//! then on nothing is counted in either. Then it is written into the other store, where the mark goes
-//! with the last commit, and only then are the sums and ids in the first one dropped. A crash at any
-//! point is put right by doing it again.
+//! then on nothing is counted in either. Then it is written into the other store, where the mark
+//! goes with the last commit, and only then are the sums and ids in the first one dropped. A crash
+//! at any point is put right by doing it again.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -163,8 +163,8 @@ impl ShufflerMove<'_> {
         Ok(ids(&self.source)?.is_subset(&ids(&self.target)?))
     }
 
-    /// Writes the task into the target, from which it may have gone before: releases in pieces while
-    /// it is marked there, and with the last commit everything else.
+    /// Writes the task into the target, from which it may have gone before: releases in pieces
+    /// while it is marked there, and with the last commit everything else.
     fn write(&mut self, state: TaskState) -> Result<(), StoreError> {
         let task = self.task.id();
         let head = self.source.head(&task)?;

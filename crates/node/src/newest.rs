@@ -6,8 +6,8 @@ use tokio::sync::Mutex;
 
 /// Asks the store, once for all who wait for the answer.
 ///
-/// No answer is older than its question: whoever was told of a round or a model by one node is never
-/// told of an earlier one by another.
+/// No answer is older than its question: whoever was told of a round or a model by one node is
+/// never told of an earlier one by another.
 #[derive(Default)]
 pub(super) struct Newest {
     /// When the last reading began, and whether it worked.

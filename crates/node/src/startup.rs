@@ -183,8 +183,8 @@ fn tokens(
     Ok((tokens, new))
 }
 
-/// Refuses stores with a task that is not over and that no task file names, because a task file that
-/// was planned anew would silently be another service; and with one that was moved away.
+/// Refuses stores with a task that is not over and that no task file names, because a task file
+/// that was planned anew would silently be another service; and with one that was moved away.
 pub(crate) fn check_stored_tasks(
     files: &Files,
     served: &[Task],

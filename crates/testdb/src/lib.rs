@@ -1,5 +1,5 @@
-//! A PostgreSQL server of a test's own: on a free port of the loopback device, not as root, with the
-//! distribution's programs, and gone with the process that started it, however that ends.
+//! A PostgreSQL server of a test's own: on a free port of the loopback device, not as root, with
+//! the distribution's programs, and gone with the process that started it, however that ends.
 
 use std::{
     ffi::OsStr,

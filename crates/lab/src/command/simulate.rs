@@ -34,18 +34,18 @@ const TOLD: &str = "What learner and mechanism are told (lists are grids)";
 /// as our own. Give an experiment file (see experiments/), or flags; lists separated by commas are
 /// grids, and every combination is run.
 ///
-/// Made-up people have features (1, z)/sqrt 2 and mean rewards click rate + gap <z, w> with a hidden
-/// direction w. The knobs of the problem say what z, click rate and gap are, how long the parameter
-/// is and how far w turns. What learner and mechanism are told is separate: by default S = 1, L = 1,
-/// sigma = 0.5, eta = 0.5, whatever the problem is. A learner with a wrong guess is --parameter-norm
-/// 3 --parameter-bound 1,3; rare clicks are --click-rate 0.02. With every knob left out, and with
-/// the same seed, people are the same to the last bit.
+/// Made-up people have features (1, z)/sqrt 2 and mean rewards click rate + gap <z, w> with a
+/// hidden direction w. The knobs of the problem say what z, click rate and gap are, how long the
+/// parameter is and how far w turns. What learner and mechanism are told is separate: by default S
+/// = 1, L = 1, sigma = 0.5, eta = 0.5, whatever the problem is. A learner with a wrong guess is
+/// --parameter-norm 3 --parameter-bound 1,3; rare clicks are --click-rate 0.02. With every knob
+/// left out, and with the same seed, people are the same to the last bit.
 ///
 /// Results go to --out: table.csv (one row per run, with regret, rewards and their standard error,
 /// the error of theta and whether the confidence covered it), curves.csv (regret over time),
-/// manifest.json (everything needed to run it again, with the certificates). A finished run is not run again, and
-/// what this very program has planned is not planned again, so an interrupted command can simply be
-/// repeated. `incrowd-lab figures DIR` draws them.
+/// manifest.json (everything needed to run it again, with the certificates). A finished run is not
+/// run again, and what this very program has planned is not planned again, so an interrupted
+/// command can simply be repeated. `incrowd-lab figures DIR` draws them.
 ///
 /// On several machines, --shard i/n runs the i-th part of the runs that count. Where the experiment
 /// tunes, all shards of --phase tune come before. Shards share one folder, or have one each and the
@@ -62,9 +62,9 @@ const TOLD: &str = "What learner and mechanism are told (lists are grids)";
 ///
 /// Examples: incrowd-lab simulate --algorithms sblb-growing,jdp-tree,linucb,random --horizon 100000
 /// --central-epsilon 1 --local-epsilon unlimited --out tree; incrowd-lab simulate
-/// experiments/trade-off.toml --out trade-off; incrowd-lab simulate experiments/trade-off.toml --out
-/// trade-off --phase tune --shard 1/4; incrowd-lab simulate --contexts sphere,one-hot --gap 0.5,0.1
-/// --reward-noise 0.5,0.1 --out knobs
+/// experiments/trade-off.toml --out trade-off; incrowd-lab simulate experiments/trade-off.toml
+/// --out trade-off --phase tune --shard 1/4; incrowd-lab simulate --contexts sphere,one-hot --gap
+/// 0.5,0.1 --reward-noise 0.5,0.1 --out knobs
 #[derive(Args)]
 pub struct Arguments {
     /// An experiment file; only --runs, --seed, --horizon, --threads, --shard, --phase, --out and

@@ -146,8 +146,8 @@ pub enum ExperimentError {
         path: PathBuf,
         /// Title of the other experiment.
         name: String,
-        /// Keys of the experiment file that differ; `data` is that of the environments, `program` the
-        /// program file.
+        /// Keys of the experiment file that differ; `data` is that of the environments, `program`
+        /// the program file.
         differs: String,
     },
     /// No threads.

@@ -88,7 +88,8 @@ pub fn run(
 }
 
 /// Runs what is not finished yet of one part of an experiment and writes no tables: [`run`] does,
-/// in the folder that all parts were run in or copied to, and gives the same bytes as without parts.
+/// in the folder that all parts were run in or copied to, and gives the same bytes as without
+/// parts.
 ///
 /// `tuning_command` is how the tuning phase is run; an error names it.
 pub fn run_part(

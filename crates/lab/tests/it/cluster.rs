@@ -16,8 +16,8 @@ runs = 3
 tuning = { explorations = [0.0, 0.2, 1.0], runs = 1 }
 "#;
 
-/// `sbatch` for a cluster that has no queue: notes its options, runs all tasks of a job at once, and
-/// refuses a job whose predecessor is not there.
+/// `sbatch` for a cluster that has no queue: notes its options, runs all tasks of a job at once,
+/// and refuses a job whose predecessor is not there.
 const SBATCH: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
 echo "$@" >> jobs

@@ -1,5 +1,5 @@
-//! Shards of an experiment: joined, they are the experiment, whatever they did before and in whichever
-//! folders they ran; nothing is run twice and nothing is left out.
+//! Shards of an experiment: joined, they are the experiment, whatever they did before and in
+//! whichever folders they ran; nothing is run twice and nothing is left out.
 
 use std::{
     fs,

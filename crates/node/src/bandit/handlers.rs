@@ -22,8 +22,8 @@ pub(super) fn router(bandit: &Arc<BanditServer>) -> Router {
 }
 
 /// The newest model: the same bytes for everyone, so that any cache can give them out. It is
-/// answered at once, or as soon as a database that other nodes share has told that it is the newest:
-/// a request that anyone may make never waits for a round. Signed by the bandit.
+/// answered at once, or as soon as a database that other nodes share has told that it is the
+/// newest: a request that anyone may make never waits for a round. Signed by the bandit.
 async fn model(
     State(bandit): State<Arc<BanditServer>>,
     PathOf(task): PathOf<String>,
@@ -39,8 +39,8 @@ async fn model(
     Ok(published.signed.answer(&headers, &format!("public, max-age={seconds}")))
 }
 
-/// How many seconds an answer may be kept. A model is new at most once in a round, and a device that
-/// learns of it a sixtieth of a round later loses nothing that matters; so the task's own pace
+/// How many seconds an answer may be kept. A model is new at most once in a round, and a device
+/// that learns of it a sixtieth of a round later loses nothing that matters; so the task's own pace
 /// decides, and not an operator.
 fn max_age(mechanism: &Mechanism) -> u64 {
     let windows = mechanism.schedule().stages().iter().filter_map(|stage| stage.window);

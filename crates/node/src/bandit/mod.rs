@@ -275,7 +275,8 @@ impl Learner {
         Err(StoreError::Busy.into())
     }
 
-    /// Where the store left it, with the actions that slots have there; none before the first model.
+    /// Where the store left it, with the actions that slots have there; none before the first
+    /// model.
     fn read<E>(store: &dyn BanditStore, task: &Task) -> Result<Option<Self>, E>
     where
         E: From<StoreError> + From<BanditError>,

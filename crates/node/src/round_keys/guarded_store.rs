@@ -58,8 +58,8 @@ pub struct GuardedStore {
     heads: Mutex<Heads>,
     /// A release that somebody has seen and the store does not have: nothing is committed any more.
     missing: OnceLock<Box<WentBack>>,
-    /// Of tasks in a store that other nodes use too: the mechanism, and the server on which the last
-    /// release that this node knows was found.
+    /// Of tasks in a store that other nodes use too: the mechanism, and the server on which the
+    /// last release that this node knows was found.
     elsewhere: Mutex<HashMap<TaskId, Elsewhere>>,
 }
 
@@ -154,9 +154,9 @@ impl GuardedStore {
         Ok(seen != known || ended != (head.state != TaskState::Open))
     }
 
-    /// Takes note of where another node may have brought a task: what it released is remembered, and
-    /// keys that no entry needs any more are forgotten here too. Only of what is as durable as a
-    /// commit of this node's own: a server that takes over may not have more.
+    /// Takes note of where another node may have brought a task: what it released is remembered,
+    /// and keys that no entry needs any more are forgotten here too. Only of what is as durable as
+    /// a commit of this node's own: a server that takes over may not have more.
     fn observe(&self, task: &TaskId, head: Head) -> Result<(), StoreError> {
         if !self.check(task, head)? {
             return Ok(());

@@ -277,8 +277,8 @@ impl OpenTasks {
         Ok(moved.map(|(id, _)| id).collect())
     }
 
-    /// Reads the logs of tasks that are not in memory, or that others may have appended to. It takes
-    /// as long as there are ids, so nobody is kept from committing meanwhile.
+    /// Reads the logs of tasks that are not in memory, or that others may have appended to. It
+    /// takes as long as there are ids, so nobody is kept from committing meanwhile.
     fn read_ahead(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), StoreError> {
         let store = self.store.clone();
         for id in ids {

@@ -100,8 +100,8 @@ pub struct Change {
     pub releases: Vec<(u32, SignedRelease)>,
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
-    /// Ids of earlier rounds than this one go; 0 if none do. It does not fall, and no ids of earlier
-    /// rounds come later, until [`ShufflerStore::forget`] has removed what was dropped.
+    /// Ids of earlier rounds than this one go; 0 if none do. It does not fall, and no ids of
+    /// earlier rounds come later, until [`ShufflerStore::forget`] has removed what was dropped.
     pub drop_ids_before: u32,
     /// The head afterwards. Its `seq` must follow the current one, or nothing is committed.
     pub head: Head,

@@ -1,7 +1,7 @@
 //! R1 to R5, R24, R25, R26: three shufflers and two bandits on one PostgreSQL database, which are
-//! killed with SIGKILL at random moments, while the database is stopped as by a crash; every request
-//! goes to another node than the one before; or a standby takes over. And a node that is stopped
-//! inside a transaction.
+//! killed with SIGKILL at random moments, while the database is stopped as by a crash; every
+//! request goes to another node than the one before; or a standby takes over. And a node that is
+//! stopped inside a transaction.
 //!
 //! `INCROWD_NODE_KILLS=100 INCROWD_DATABASE_STOPS=10 cargo test --package incrowd --test it cluster
 //! -- --nocapture` does it longer; `INCROWD_SEED` takes other moments.

@@ -44,8 +44,8 @@ pub(super) fn site(kills: usize) -> Site {
     Site::timed(DIMENSION, &STAGES.map(stage))
 }
 
-/// Kills nodes while rounds close by time, and does `between` before each kill, until every round is
-/// released.
+/// Kills nodes while rounds close by time, and does `between` before each kill, until every round
+/// is released.
 pub(super) fn killed_by_time(
     world: &World,
     kills: usize,

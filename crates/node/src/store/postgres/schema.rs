@@ -70,8 +70,8 @@ impl Schema {
         Ok(Some(version))
     }
 
-    /// Removes a task and its rows of these tables, so many at a time that each statement ends soon.
-    /// Whether there was one.
+    /// Removes a task and its rows of these tables, so many at a time that each statement ends
+    /// soon. Whether there was one.
     pub fn purge(
         &self,
         session: &mut Lease<'_>,
