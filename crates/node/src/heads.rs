@@ -97,9 +97,12 @@ impl Heads {
         self.get(task).map_or(Ok(()), |last| last.check(store, task, &witness))
     }
 
-    /// Takes the newest releases; they are durable after [`Heads::save`].
+    /// Takes the newest releases; they are durable after [`Heads::save`]. An earlier one than it
+    /// knows is none.
     pub(crate) fn learn(&mut self, task: TaskId, last: Witnessed) {
-        self.owed |= self.known.insert(task, last) != Some(last);
+        if self.get(&task).is_none_or(|known| known.round <= last.round) {
+            self.owed |= self.known.insert(task, last) != Some(last);
+        }
     }
 
     /// Forgets a task: a store that is behind is no longer noticed.
@@ -137,4 +140,21 @@ pub(crate) fn compare(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r28_an_earlier_release_does_not_take_the_place_of_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut heads = Heads::load(&folder.path().join("heads.json")).unwrap();
+        let task = "01".repeat(32).parse().unwrap();
+        let of = |round| Witnessed { round, release: ReleaseHash::from_bytes([round as u8; 32]) };
+        for round in [5, 4, 5, 3] {
+            heads.learn(task, of(round));
+            assert_eq!(heads.get(&task), Some(of(5)));
+        }
+    }
 }

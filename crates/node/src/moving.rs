@@ -21,13 +21,15 @@ use crate::{
     round_keys::{self, GuardedStore, RoundKeys, service},
     shuffler::guarded,
     store::{
-        BanditStore, Change, CommitError, Head, Learned, Log, ReleaseHash, Seq, ShufflerStore,
+        BanditStore, Change, Head, Learned, Log, ReleaseHash, Seq, Shared, ShufflerStore,
         SignedRelease, StoreError, Stores, TaskState,
     },
 };
 
 /// Bytes of a log or of releases that are read or written at once.
 const CHUNK: usize = 16 << 20;
+/// Ids that are written at once.
+const IDS: usize = CHUNK / 16;
 
 /// What was moved.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,19 +64,19 @@ impl fmt::Display for Moved {
 /// meanwhile; the keys of rounds may be on another medium there.
 pub fn move_task(from: &NodeConfig, to: &NodeConfig, task: &Task) -> Result<Moved, ServiceError> {
     let (old, new) = (Stores::of(from)?, Stores::of(to)?);
-    if old.to_string() == new.to_string() {
+    if is_same_place(&old, &new)? {
         return Err(ServiceError::SameStore { store: old.to_string() });
     }
     let mut moved = Moved::default();
     let mut found = false;
     if old.inspect_shuffler()?.is_some() {
         let (old, new) = (old.shuffler()?, new.shuffler()?);
-        let (source, target) = (guarded(from, old.clone())?, guarded(to, new)?);
+        let (source, target) = (guarded(from, old.clone())?, guarded(to, new.clone())?);
         if let Some(head) = known(source.head(&task.id()))? {
             // Nodes that use the target already must be able to read it.
             target
                 .share_keys(&service(&task.keys().shuffler), to.shuffler.accept_lost_round_keys)?;
-            let mut shuffler = ShufflerMove { task, old, source, target, moved: &mut moved };
+            let mut shuffler = ShufflerMove { task, old, new, source, target, moved: &mut moved };
             shuffler.run(head)?;
             found = true;
         }
@@ -101,11 +103,34 @@ fn known(head: Result<Head, StoreError>) -> Result<Option<Head>, StoreError> {
     }
 }
 
+/// Whether both are one database or one folder, maybe by two names.
+fn is_same_place(old: &Stores, new: &Stores) -> Result<bool, StoreError> {
+    if old.to_string() == new.to_string() {
+        return Ok(true);
+    }
+    if let Some((old, new)) = old.inspect_shuffler()?.zip(new.inspect_shuffler()?) {
+        return is_same_database(old.shared(), new.shared());
+    }
+    match old.inspect_bandit()?.zip(new.inspect_bandit()?) {
+        Some((old, new)) => is_same_database(old.shared(), new.shared()),
+        None => Ok(false),
+    }
+}
+
+fn is_same_database(
+    old: Option<&dyn Shared>,
+    new: Option<&dyn Shared>,
+) -> Result<bool, StoreError> {
+    let Some((old, new)) = old.zip(new) else { return Ok(false) };
+    Ok(old.identity()? == new.identity()?)
+}
+
 struct ShufflerMove<'a> {
     task: &'a Task,
-    /// The source as it is, for commits after which no key is destroyed: the target may have the
-    /// same.
+    /// Source and target as they are, for commits after which no key is destroyed: both may have
+    /// the same keys.
     old: Arc<dyn ShufflerStore>,
+    new: Arc<dyn ShufflerStore>,
     source: Arc<GuardedStore>,
     target: Arc<GuardedStore>,
     moved: &'a mut Moved,
@@ -154,17 +179,13 @@ impl ShufflerMove<'_> {
         }
         // Without a release only the ids tell, as long as both are in their first round.
         let ids = |store: &GuardedStore| -> Result<HashSet<ReportId>, StoreError> {
-            let mut all = HashSet::new();
-            for (round, ids) in self.read(store)?.1 {
-                all.extend(IdsEntry::decode(&ids.into_entry(round).bytes)?);
-            }
-            Ok(all)
+            Ok(self.read(store)?.1.into_values().flatten().collect())
         };
         Ok(ids(&self.source)?.is_subset(&ids(&self.target)?))
     }
 
-    /// Writes the task into the target, from which it may have gone before: releases in pieces
-    /// while it is marked there, and with the last commit everything else.
+    /// Writes the task into the target, from which it may have gone before: releases and ids in
+    /// pieces while it is marked there, and with the last commit the sums.
     fn write(&mut self, state: TaskState) -> Result<(), StoreError> {
         let task = self.task.id();
         let head = self.source.head(&task)?;
@@ -192,23 +213,41 @@ impl ShufflerMove<'_> {
                 commit(&*self.target, &task, change)?;
             }
         }
-        let mut change = Change::to(Head { seq: seq.next(), state, ..head });
+        seq = seq.next();
+        let mut change = Change::to(Head { seq, state: TaskState::Moving, ..head });
         change.releases = releases;
+        // What an earlier try left.
+        change.drop_ids_before = u32::MAX;
+        commit(&*self.new, &task, change)?;
+        let mut sums = None;
         if state == TaskState::Open {
             let (batch, ids) = self.read(&self.source)?;
             self.moved.filled = batch.round().map(|round| (round.number, batch.count()));
-            change.drop_sums_before = change.head.seq;
-            change.drop_ids_before = batch.oldest_remembered();
-            change.append.push(batch.snapshot());
-            change.append.extend(ids.into_iter().map(|(round, ids)| ids.into_entry(round)));
+            for (round, ids) in &ids {
+                for some in ids.chunks(IDS) {
+                    let mut entry = IdsEntry::default();
+                    some.iter().for_each(|id| entry.push(*id));
+                    seq = seq.next();
+                    let mut change = Change::to(Head { seq, state: TaskState::Moving, ..head });
+                    change.append.push(entry.into_entry(*round));
+                    commit(&*self.target, &task, change)?;
+                }
+            }
+            sums = Some(batch.snapshot());
         }
+        let mut change = Change::to(Head { seq: seq.next(), state, ..head });
+        change.drop_sums_before = change.head.seq;
+        change.append.extend(sums);
         commit(&*self.target, &task, change)
     }
 
     /// The unfinished batch, and the ids of its grace window.
-    fn read(&self, store: &GuardedStore) -> Result<(Batch, BTreeMap<u32, IdsEntry>), StoreError> {
+    fn read(
+        &self,
+        store: &GuardedStore,
+    ) -> Result<(Batch, BTreeMap<u32, Vec<ReportId>>), StoreError> {
         let mut batch = Batch::new(Arc::new(self.task.mechanism().clone()));
-        let mut ids: BTreeMap<u32, IdsEntry> = BTreeMap::new();
+        let mut ids: BTreeMap<u32, Vec<ReportId>> = BTreeMap::new();
         let mut seq = Seq(0);
         loop {
             let entries = store.tail(&self.task.id(), seq, CHUNK)?;
@@ -217,8 +256,7 @@ impl ShufflerMove<'_> {
             for (_, entry) in &entries {
                 batch.advance(entry)?;
                 if entry.kind == Kind::Ids {
-                    let of_round = ids.entry(entry.round).or_default();
-                    IdsEntry::decode(&entry.bytes)?.for_each(|id| of_round.push(id));
+                    ids.entry(entry.round).or_default().extend(IdsEntry::decode(&entry.bytes)?);
                 }
             }
         }
@@ -252,13 +290,7 @@ fn mark(store: &dyn ShufflerStore, task: &TaskId) -> Result<(), StoreError> {
 
 fn commit(store: &dyn ShufflerStore, task: &TaskId, change: Change) -> Result<(), StoreError> {
     let turn = store.lock(&[*task])?;
-    turn.commit(vec![(*task, change)]).map_err(failed)
-}
-
-fn failed(error: CommitError) -> StoreError {
-    match error {
-        CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
-    }
+    Ok(turn.commit(vec![(*task, change)])?)
 }
 
 /// Moves what a bandit has learned; how many releases and models.

@@ -235,17 +235,25 @@ impl BanditServer {
         if self.store.shared().is_none() {
             return Ok(());
         }
-        let read = async || {
-            let (bandit, handle) = (self.clone(), handle.clone());
-            let read = move || {
-                let model = bandit.store.model(&handle.task.id())?;
-                model.into_iter().for_each(|model| bandit.show(&handle, model));
-                Ok::<_, StoreError>(())
+        let (bandit, handle) = (self.clone(), handle.clone());
+        // Also for a client that is gone: the next one waits for the answer instead of asking again.
+        let asked = tokio::spawn(async move {
+            let task = handle.clone();
+            let read = async || {
+                let read = move || {
+                    let model = bandit.store.model(&task.task.id())?;
+                    model.into_iter().for_each(|model| bandit.show(&task, model));
+                    Ok::<_, StoreError>(())
+                };
+                matches!(tokio::task::spawn_blocking(read).await, Ok(Ok(())))
             };
-            matches!(tokio::task::spawn_blocking(read).await, Ok(Ok(())))
-        };
-        let unavailable = || Problem::new(Kind::Unavailable, NO_STORE);
-        if handle.newest.read(read).await { Ok(()) } else { Err(unavailable()) }
+            handle.newest.read(read).await
+        });
+        if matches!(asked.await, Ok(true)) {
+            Ok(())
+        } else {
+            Err(Problem::new(Kind::Unavailable, NO_STORE))
+        }
     }
 }
 

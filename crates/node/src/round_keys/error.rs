@@ -47,6 +47,9 @@ pub enum RoundKeyError {
         /// What is wrong.
         reason: String,
     },
+    /// A medium that has been asked for long.
+    #[error("the medium of round keys (shuffler.round_keys) has not answered yet")]
+    Silent,
     /// No randomness.
     #[error("the operating system gives no randomness: {0}")]
     Randomness(getrandom::Error),

@@ -11,7 +11,7 @@ use incrowd_protocol::{Mechanism, TaskId};
 use incrowd_shuffler::{Batch, Entry};
 use sha2::{Digest, Sha256};
 
-use super::{RoundKey, RoundKeys, seal};
+use super::{RoundKey, RoundKeyError, RoundKeys, seal};
 use crate::{
     heads::{Heads, WentBack, Witnessed},
     store::{
@@ -61,6 +61,8 @@ pub struct GuardedStore {
     /// Of tasks in a store that other nodes use too: the mechanism, and the server on which the
     /// last release that this node knows was found.
     elsewhere: Mutex<HashMap<TaskId, Elsewhere>>,
+    /// Whoever looks if the medium has the keys.
+    checking: Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -83,6 +85,7 @@ impl GuardedStore {
             heads: Mutex::new(heads),
             missing: OnceLock::new(),
             elsewhere: Mutex::default(),
+            checking: Mutex::default(),
         }
     }
 
@@ -117,6 +120,8 @@ impl GuardedStore {
     /// Whether the medium still has the keys that are in use: without one of them the next start
     /// would discard acknowledged reports.
     pub fn check_keys(&self) -> Result<(), StoreError> {
+        // A medium that does not answer must not get more and more questions.
+        let _one = self.checking.try_lock().map_err(|_| RoundKeyError::Silent)?;
         let used: Vec<_> = lock(&self.cache)
             .iter()
             .flat_map(|(task, keys)| keys.iter().map(|(round, key)| (*task, *round, key.clone())))
@@ -133,7 +138,7 @@ impl GuardedStore {
     /// Whether a key is still in use. It may be destroyed by now, because its round is over, also
     /// by another node.
     fn needs(&self, task: &TaskId, round: u32) -> Result<bool, StoreError> {
-        self.observe(task, self.store.head(task)?)?;
+        self.observe(task)?;
         Ok(lock(&self.cache).get(task).is_some_and(|keys| keys.contains_key(&round)))
     }
 
@@ -157,14 +162,16 @@ impl GuardedStore {
     /// Takes note of where another node may have brought a task: what it released is remembered,
     /// and keys that no entry needs any more are forgotten here too. Only of what is as durable as
     /// a commit of this node's own: a server that takes over may not have more.
-    fn observe(&self, task: &TaskId, head: Head) -> Result<(), StoreError> {
+    fn observe(&self, task: &TaskId) -> Result<Head, StoreError> {
+        let incarnation = self.store.incarnation();
+        let head = self.store.head(task)?;
         if !self.check(task, head)? {
-            return Ok(());
+            return Ok(head);
         }
         let Some(Elsewhere { mechanism, .. }) = lock(&self.elsewhere).get(task).cloned() else {
-            return Ok(());
+            return Ok(head);
         };
-        self.confirm()?;
+        self.confirm(incarnation)?;
         if let Some(seen) = last_of(head) {
             lock(&self.heads).learn(*task, seen);
         }
@@ -176,12 +183,32 @@ impl GuardedStore {
         if let Some(of) = lock(&self.elsewhere).get_mut(task) {
             of.ended = head.state != TaskState::Open;
         }
-        Ok(())
+        Ok(head)
     }
 
-    /// Waits until what can be read from a store that other nodes use too is durable.
-    fn confirm(&self) -> Result<(), StoreError> {
-        self.store.shared().map_or(Ok(()), Shared::confirm)
+    /// Waits until what was read from a store that other nodes use too is durable there.
+    fn confirm(&self, read_from: u64) -> Result<(), StoreError> {
+        let Some(shared) = self.store.shared() else { return Ok(()) };
+        shared.confirm()?;
+        if self.store.incarnation() == read_from { Ok(()) } else { Err(StoreError::Unreachable) }
+    }
+
+    /// Has the keys at hand that a commit may need, so that nobody waits for the medium while a
+    /// task is locked for other nodes.
+    fn fetch_keys(&self, tasks: &[TaskId]) -> Result<(), StoreError> {
+        for task in tasks {
+            let Some(of) = lock(&self.elsewhere).get(task).filter(|of| !of.ended).cloned() else {
+                continue;
+            };
+            let open = lock(&self.heads).get(task).map_or(0, |last| last.round) + 1;
+            for round in [open, open + 1] {
+                if of.mechanism.round(round).is_ok() && self.key(task, round)?.is_none() {
+                    let key = self.keys.get_or_create(task, round)?;
+                    self.keep(task, round, &key);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Keys of earlier rounds of a task are to be destroyed.
@@ -243,11 +270,12 @@ impl GuardedStore {
         mechanism: &Arc<Mechanism>,
         accept_loss: bool,
     ) -> Result<Option<Loss>, StoreError> {
+        let incarnation = self.store.incarnation();
         let head = self.store.open(task)?;
         head.state.is_here(task)?;
         lock(&self.heads).check(&*self.store, task)?;
         // What another node released must not be taken back by a standby.
-        self.confirm()?;
+        self.confirm(incarnation)?;
         let oldest = oldest(mechanism, head);
         self.keys.destroy_before(task, oldest)?;
         // None, if the task is over.
@@ -324,9 +352,7 @@ impl GuardedStore {
             change.drop_sums_before = change.head.seq;
         }
         let turn = self.store.lock(&[*task])?;
-        turn.commit(vec![(*task, change)]).map_err(|error| match error {
-            CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
-        })
+        Ok(turn.commit(vec![(*task, change)])?)
     }
 
     /// The key of a round, if there is one.
@@ -384,14 +410,14 @@ impl GuardedStore {
     /// Destroys the keys that no entry needs any more. Nobody who commits waits for that.
     fn destroy(&self) -> Result<(), StoreError> {
         let uncertain = std::mem::take(&mut *lock(&self.uncertain));
+        let mut destroyed = Ok(());
         if !uncertain.is_empty()
             && let Err(error) = self.decide(&uncertain)
         {
             lock(&self.uncertain).extend(uncertain);
-            return Err(error);
+            destroyed = Err(error);
         }
         let owed = std::mem::take(&mut *lock(&self.owed));
-        let mut destroyed = Ok(());
         for (task, round) in owed {
             if let Some(keys) = lock(&self.cache).get_mut(&task) {
                 keys.retain(|of, _| *of >= round);
@@ -406,9 +432,10 @@ impl GuardedStore {
 
     /// Which changes are durable of those of which that was not known.
     fn decide(&self, uncertain: &[(TaskId, Head, u32)]) -> Result<(), StoreError> {
+        let incarnation = self.store.incarnation();
         let heads = uncertain.iter().map(|(task, ..)| self.store.head(task));
         let heads = heads.collect::<Result<Vec<_>, _>>()?;
-        self.confirm()?;
+        self.confirm(incarnation)?;
         for ((task, head, round), now) in uncertain.iter().zip(heads) {
             // Rounds only grow. If another commit began this one, its limit is the same.
             let happened = match head.state {
@@ -425,9 +452,7 @@ impl GuardedStore {
 
 impl Log for GuardedStore {
     fn head(&self, task: &TaskId) -> Result<Head, StoreError> {
-        let head = self.store.head(task)?;
-        self.observe(task, head)?;
-        Ok(head)
+        self.observe(task)
     }
 
     fn tail(
@@ -457,6 +482,7 @@ impl ShufflerStore for GuardedStore {
         self.has_its_history()?;
         // A release whose head is not written down must not become visible.
         lock(&self.heads).save()?;
+        self.fetch_keys(tasks)?;
         let incarnation = self.recognise(tasks)?;
         let turn = self.store.lock(tasks)?;
         if turn.incarnation() != incarnation {
@@ -538,14 +564,19 @@ impl Turn for GuardedTurn<'_> {
                 unneeded.push((*task, change.head, change.drop_ids_before));
             }
         }
-        let commits: Vec<_> = changes.iter().map(|(task, to)| (*task, to.head.seq)).collect();
+        let commits: Vec<_> = changes.iter().map(|(task, to)| (*task, to.head)).collect();
         if let Err(error) = turn.commit(changes) {
             if matches!(error, CommitError::Unknown(_)) {
                 lock(&store.uncertain).extend(unneeded);
             }
             return Err(error);
         }
-        commits.iter().for_each(|(task, seq)| store.keys.note_commit(task, *seq));
+        for (task, head) in commits {
+            store.keys.note_commit(&task, head.seq);
+            if let Some(of) = lock(&store.elsewhere).get_mut(&task) {
+                of.ended = head.state != TaskState::Open;
+            }
+        }
         unneeded.into_iter().for_each(|(task, _, round)| store.owe(task, round));
         let mut heads = lock(&store.heads);
         witnessed.into_iter().for_each(|(task, last)| heads.learn(task, last));

@@ -223,11 +223,10 @@ impl Writer {
         }
         match self.retry(OpenTasks::close_due) {
             Ok(closed) if closed.is_empty() => {}
-            // Another node closes it.
-            Err(CommitError::NotCommitted(StoreError::Busy)) => return IDLE,
             result => {
                 self.remains = true;
                 if let Ok(closed) = self.record_failure(result) {
+                    self.failed.clear();
                     self.publish(closed);
                 } else {
                     // Nobody may be uploading, who would notice it.

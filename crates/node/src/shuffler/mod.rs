@@ -39,7 +39,7 @@ use crate::{
     readiness::Probe,
     role::{Change, Later, NO_STORE, Reload, Role, Service},
     round_keys::{self, GuardedStore, Loss},
-    store::{CommitError, Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
+    store::{Log, ReleaseHash, ShufflerStore, SignedRelease, StoreError},
 };
 use gateway::Gateway;
 use group_commit::{GroupCommit, Watched};
@@ -124,11 +124,7 @@ impl Shuffler {
                 lanes.push((open_tasks(), Watched::new()));
             }
             let (open, watched) = lanes.last_mut().expect("invariant: there is at least one");
-            open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(
-                |error| match error {
-                    CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
-                },
-            )?;
+            open.open(task.id(), Arc::new(task.mechanism().clone())).map_err(StoreError::from)?;
             let missed = open.due(&task.id()).expect("invariant: it was opened");
             if missed > 0 {
                 metrics.missed(&task.id(), missed);
@@ -325,17 +321,28 @@ impl Shuffler {
         if self.store.went_back() { Err(went_back()) } else { Ok(()) }
     }
 
-    /// Whether the clock is not behind the last closing: a round would stay open for too long.
-    fn clock_is_ahead(&self) -> Result<(), String> {
+    /// Whether the open rounds are those of the clock: one that is behind the last closing keeps a
+    /// round open for too long, and one whose time is over must be closed.
+    fn follows_the_clock(&self) -> Result<(), String> {
         let now = milliseconds(self.store.now());
+        let seconds = |from: u64, to: u64| Duration::from_millis(to - from).as_secs();
         for handle in self.tasks.values() {
-            let round = handle.progress.borrow().round.filter(|round| *round > 1);
-            let window = round.and_then(|round| handle.mechanism().window(round).ok()?);
-            if let Some(window) = window.filter(|window| now < window.opens) {
-                let behind = Duration::from_millis(window.opens - now).as_secs();
-                let task = handle.task.id();
+            let task = handle.task.id();
+            let Progress { round: Some(round), window: Some(window), .. } =
+                *handle.progress.borrow()
+            else {
+                continue;
+            };
+            if round > 1 && now < window.opens {
+                let behind = seconds(now, window.opens);
                 return Err(format!(
                     "the clock is {behind} s behind the last closing of task {task}: set it right"
+                ));
+            }
+            if now > window.closes + OVERDUE {
+                let late = seconds(window.closes, now);
+                return Err(format!(
+                    "round {round} of task {task} should have been closed {late} s ago: the log says why it is not"
                 ));
             }
         }
@@ -403,7 +410,7 @@ impl Role for Shuffler {
             if self.commits.failed_lately() {
                 return Err(NO_STORE.into());
             }
-            self.clock_is_ahead()?;
+            self.follows_the_clock()?;
             self.probe.ask(self.find_out()).await
         })
     }
@@ -547,6 +554,9 @@ fn notice(
         .expect("invariant: a notice is plain data, which can always be written");
     Signed::new(bytes, keys.signing(), Document::Notice, &task.id())
 }
+
+/// Milliseconds after which a round that is not closed makes the service not ready.
+const OVERDUE: u64 = 5000;
 
 const WENT_BACK: &str = "the shuffler's store does not have a release that the bandit has: it went back in time, and nothing is counted or released until it is put right and the service started again";
 

@@ -8,7 +8,7 @@ use std::{
 
 use incrowd_envelope::SigningKey;
 use incrowd_protocol::{Mechanism, Report, TaskId, Window};
-use incrowd_shuffler::Outcome;
+use incrowd_shuffler::{Outcome, Refusal};
 
 use super::{
     open_task::{Additions, OpenTask},
@@ -75,11 +75,7 @@ impl OpenTasks {
     pub fn accept(&mut self, uploads: &[Upload]) -> Result<Vec<Vec<Outcome>>, CommitError> {
         let ids: BTreeSet<TaskId> = uploads.iter().map(|upload| upload.task).collect();
         let store = self.store.clone();
-        self.read_ahead(&ids)?;
-        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
-        for id in &ids {
-            self.task(id)?.catch_up(&*turn)?;
-        }
+        let turn = self.lock(&*store, &ids)?;
         let (now, shared) = (milliseconds(turn.now()), store.shared().is_some());
         let mut additions = self.close_rounds(&ids, now)?;
         let mut outcomes = Vec::with_capacity(uploads.len());
@@ -94,7 +90,20 @@ impl OpenTasks {
             }
             outcomes.push(found);
         }
-        self.commit(turn, additions).map(|()| outcomes)
+        let commits = additions.values().any(Additions::commits);
+        let incarnation = turn.incarnation();
+        self.commit(turn, additions)?;
+        if let Some(shared) = store.shared()
+            && !commits
+            && outcomes.iter().flatten().any(is_final)
+        {
+            // What a final answer relies on was another node's commit.
+            shared.confirm()?;
+            if store.incarnation() != incarnation {
+                return Err(StoreError::Unreachable.into());
+            }
+        }
+        Ok(outcomes)
     }
 
     /// Closes the rounds whose time is over, a bounded number of each task; the tasks that had
@@ -107,11 +116,7 @@ impl OpenTasks {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        self.read_ahead(&ids)?;
-        let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
-        for id in &ids {
-            self.task(id)?.catch_up(&*turn)?;
-        }
+        let turn = self.lock(&*store, &ids)?;
         let now = milliseconds(turn.now());
         let additions = self.close_rounds(&ids, now)?;
         self.commit(turn, additions)?;
@@ -248,10 +253,19 @@ impl OpenTasks {
 
     /// Brings tasks to the end of their logs.
     fn catch_up(&mut self, ids: &BTreeSet<TaskId>) -> Result<(), CommitError> {
-        let store = self.store.clone();
+        Ok(self.lock(&*self.store.clone(), ids).map(drop)?)
+    }
+
+    /// Locks tasks, and brings them to the end of their logs.
+    fn lock<'a>(
+        &mut self,
+        store: &'a dyn ShufflerStore,
+        ids: &BTreeSet<TaskId>,
+    ) -> Result<Box<dyn Turn + 'a>, StoreError> {
         self.read_ahead(ids)?;
         let turn = store.lock(&ids.iter().copied().collect::<Vec<_>>())?;
-        ids.iter().try_for_each(|id| Ok(self.task(id)?.catch_up(&*turn)?))
+        ids.iter().try_for_each(|id| self.task(id)?.catch_up(&*turn))?;
+        Ok(turn)
     }
 
     /// Takes note of what other nodes have committed. The tasks that are not where they were.
@@ -293,11 +307,9 @@ impl OpenTasks {
 
     /// Replaces the deltas of a task by a snapshot.
     fn compact(&mut self, id: &TaskId) -> Result<(), CommitError> {
-        self.read_ahead(&BTreeSet::from([*id]))?;
         let store = self.store.clone();
-        let turn = store.lock(&[*id])?;
+        let turn = self.lock(&*store, &BTreeSet::from([*id]))?;
         let task = self.task(id)?;
-        task.catch_up(&*turn)?;
         let state = task.state.as_mut().expect("invariant: it has caught up");
         let before = (state.head, state.snapshot, state.deltas);
         let Some(change) = state.compaction() else { return Ok(()) };
@@ -312,4 +324,10 @@ impl OpenTasks {
         }
         result
     }
+}
+
+/// Whether a sender gives up because of where the task is.
+fn is_final(outcome: &Outcome) -> bool {
+    use Refusal::{Finished, Late, OtherLaw};
+    matches!(outcome, Outcome::Refused(Late { .. } | OtherLaw { .. } | Finished))
 }

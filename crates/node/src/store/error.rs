@@ -23,9 +23,14 @@ pub enum StoreError {
     /// The database did not answer in time.
     #[error("the database did not answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// Another node has the row for too long, or all sessions are in use.
+    /// Somebody else has the task's row for too long.
     #[error(
-        "the database is busy: another node holds the task's row, or all of postgres.connections are in use"
+        "the task is locked in the database: by another node, or a program with an open transaction"
+    )]
+    Locked,
+    /// All sessions are in use, or somebody else does the same.
+    #[error(
+        "the database is busy: all of postgres.connections are in use, or somebody else does the same"
     )]
     Busy,
     /// The last try to connect failed a moment ago.
@@ -204,7 +209,7 @@ impl StoreError {
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Busy,
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Locked,
             Some(&(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED)) => {
                 Self::Conflict(error)
             }
@@ -221,6 +226,14 @@ impl From<ResumeError> for StoreError {
 
 fn name(release: Option<ReleaseHash>) -> String {
     release.map_or_else(|| "none".into(), |release| release.to_string())
+}
+
+impl From<CommitError> for StoreError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::NotCommitted(error) | CommitError::Unknown(error) => error,
+        }
+    }
 }
 
 /// Why a commit is not known to be durable.

@@ -100,8 +100,9 @@ pub struct Change {
     pub releases: Vec<(u32, SignedRelease)>,
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
-    /// Ids of earlier rounds than this one go; 0 if none do. It does not fall, and no ids of
-    /// earlier rounds come later, until [`ShufflerStore::forget`] has removed what was dropped.
+    /// Ids up to this commit that are of earlier rounds than this one go; 0 if none do. With a
+    /// release of an open task, or at the end of one, it does not fall, and no ids of earlier rounds
+    /// come later, until [`ShufflerStore::forget`] has removed what was dropped. Otherwise they may.
     pub drop_ids_before: u32,
     /// The head afterwards. Its `seq` must follow the current one, or nothing is committed.
     pub head: Head,
@@ -149,6 +150,9 @@ pub trait Shared {
     /// The value that all nodes have of something: what the first one gave, or this one from now on
     /// with `replace`.
     fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError>;
+
+    /// Which database it is, by whatever name it is reached.
+    fn identity(&self) -> Result<String, StoreError>;
 
     /// What all nodes have of something; none if nobody gave it.
     fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;

@@ -16,7 +16,7 @@ use incrowd_testdb::{Server, USER};
 
 use crate::{
     common::{Place, eventually, hot, one_hot, sums},
-    nodes::{SIZE, is_ready, nodes, numbers, place, refused, stop, unready},
+    nodes::{SIZE, is_ready, nodes, numbers, place, place_with_grace, refused, stop, unready},
 };
 
 /// A primary with a synchronous standby, and a place whose nodes know both, the standby first.
@@ -32,7 +32,7 @@ fn asynchronous_pair() -> (Server, Server, Place) {
     primary.create("incrowd");
     let standby = Server::standby_of(&primary, "second", &[]);
     let hosts = format!("{},{}", standby.address(), primary.address());
-    let place = place(format!("postgres://{USER}@{hosts}/incrowd"));
+    let place = place_with_grace(format!("postgres://{USER}@{hosts}/incrowd"), 0);
     (primary, standby, place)
 }
 
@@ -117,6 +117,8 @@ async fn r25_what_only_the_lost_primary_had_is_given_to_nobody_and_keeps_its_key
     assert_eq!(nodes[0].1.put(&report(SIZE - 1)).await.status(), 503, "nobody knows");
     let round = "SELECT round FROM incrowd_shuffler.task";
     assert_eq!(primary.sql("incrowd", round), "2", "it is visible");
+    // Not even that a report for that round is late.
+    assert_eq!(nodes[1].1.put(&report(SIZE)).await.status(), 503);
     for (_, node) in &nodes {
         assert_eq!(node.release(1).await.status(), 503);
         // Long enough for what a node does when it has nothing else to do.

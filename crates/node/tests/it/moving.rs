@@ -64,7 +64,8 @@ async fn r1_r2_r3_r4_a_task_goes_to_a_database_and_back_and_goes_on_where_it_was
     assert_eq!(node.model_of(1).await, model);
     // What counted before counts no second time, in this round and in the one of the grace window.
     for number in 0..SIZE + 6 {
-        assert_eq!(node.put(&report(number)).await.status(), 204);
+        let answer = node.put(&report(number)).await;
+        assert_eq!(answer.status(), 204, "report {number}: {:?}", answer.text().await);
     }
     assert_eq!(node.filled().await, (Some(2), Some(6)));
     node.stop().await;
@@ -141,12 +142,38 @@ async fn r5_a_move_that_is_interrupted_anywhere_is_put_right_by_doing_it_again()
     }
 }
 
+/// Before its first release nothing but the ids keeps reports from counting twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn r3_a_task_that_comes_back_to_a_database_in_its_first_round_keeps_its_ids() {
+    let database = Database::take();
+    let (mut place, to) = places(&database);
+    let from = place.config.clone();
+    let mut expected = 0;
+    for (at, next) in [(&to, &from), (&from, &to), (&to, &from), (&from, &to)] {
+        place = with(place, at);
+        let node = place.start(Roles::Both);
+        for number in 0..=expected {
+            let answer = node.put(&one_hot(place.mechanism(), 1, number)).await;
+            assert_eq!(answer.status(), 204);
+        }
+        expected += 1;
+        assert_eq!(node.filled().await, (Some(1), Some(expected)));
+        node.stop().await;
+        move_task(at, next, &place.task).unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_not_moved_onto_itself_or_onto_another_history() {
     let database = Database::take();
     let (place, to) = places(&database);
     let from = place.config.clone();
     let same = move_task(&from, &from, &place.task).unwrap_err();
+    assert!(matches!(same, ServiceError::SameStore { .. }), "{same}");
+    let other_name = database.url.replace("127.0.0.1", "localhost");
+    assert_ne!(other_name, database.url);
+    let other_name = NodeConfig { store: StoreKind::Postgres(other_name), ..to.clone() };
+    let same = move_task(&other_name, &to, &place.task).unwrap_err();
     assert!(matches!(same, ServiceError::SameStore { .. }), "{same}");
     let nothing = move_task(&from, &to, &place.task).unwrap_err();
     assert!(matches!(nothing, ServiceError::Store(StoreError::UnknownTask(_))), "{nothing}");

@@ -9,14 +9,15 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
     time::{Duration, SystemTime},
 };
 
 use aho_corasick::AhoCorasick;
 use incrowd_envelope::Document;
 use incrowd_node::{
-    KeyRole, Keys, Node, NodeConfig, Roles, ServiceError, StoreError, StoreKind, Upload,
-    store::Stores,
+    KeyRole, Keys, Node, NodeConfig, Roles, RoundKeysConfig, ServiceError, StoreError, StoreKind,
+    Upload, store::Stores,
 };
 use incrowd_protocol::{Layout, MechanismConfig, Model, Task};
 use incrowd_testdb::{Server, USER};
@@ -37,7 +38,11 @@ pub const SIZE: u32 = 12;
 
 /// A place with a task of [`ROUNDS`] rounds of [`SIZE`] reports, whose nodes use a database.
 pub fn place(url: String) -> Place {
-    let mut place = Place::new(plain(mechanism(12, 1, &[(ROUNDS, SIZE, 1)])));
+    place_with_grace(url, 1)
+}
+
+pub fn place_with_grace(url: String, grace: u32) -> Place {
+    let mut place = Place::new(plain(mechanism(12, grace, &[(ROUNDS, SIZE, 1)])));
     place.config.store = StoreKind::Postgres(url);
     place
 }
@@ -136,6 +141,22 @@ async fn a_task_that_one_node_closes_is_closed_for_all() {
     assert_eq!(refused.status(), 410);
     eventually("the other node tells it", async || nodes[1].1.release(1).await.status() == 410)
         .await;
+    // R27: also the keys that nodes had at hand.
+    let Some(
+        RoundKeysConfig::MemoryFile { path: Some(keys) }
+        | RoundKeysConfig::File { path: Some(keys) },
+    ) = &place.config.shuffler.round_keys
+    else {
+        panic!("another medium");
+    };
+    let of_rounds = format!("{}-", place.task.id());
+    let left =
+        || files(keys).iter().filter(|path| path.to_string_lossy().contains(&of_rounds)).count();
+    eventually("its keys are destroyed", async || left() == 0).await;
+    for (_, node) in &nodes {
+        assert_eq!(node.put(&report(1)).await.status(), 410);
+        assert_eq!(left(), 0);
+    }
     stop(nodes).await;
 }
 
@@ -308,7 +329,7 @@ fn a_server_that_would_lose_what_it_acknowledged_is_refused() {
     for setting in ["synchronous_commit", "fsync", "full_page_writes"] {
         server.set(setting, "off");
         let refused = (0..500).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             open().err()
         });
         let refused = refused.expect("it is opened all the same");
@@ -317,7 +338,7 @@ fn a_server_that_would_lose_what_it_acknowledged_is_refused() {
     }
     // A database without the durable settings, for this user only.
     let end = (0..500).find(|_| {
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
         open().is_ok()
     });
     assert!(end.is_some(), "it is not opened again");
@@ -367,19 +388,50 @@ async fn r25_without_its_database_a_node_is_not_ready_and_works_again_by_itself(
 async fn r25_a_session_that_stopped_inside_a_message_is_ended_by_whoever_waits_for_it() {
     let server = Server::start(&[]);
     let place = place(server.create("incrowd"));
-    let node = place.start(Roles::Shuffler);
+    let node = place.start(Roles::Both);
     let report = |number| one_hot(place.mechanism(), 1, number);
     assert_eq!(node.put(&report(0)).await.status(), 204);
-    let stopped = half_a_message(&server.address());
+    let stopped =
+        ["incrowd_shuffler", "incrowd_bandit"].map(|role| half_a_message(&server.address(), role));
     assert_eq!(node.put(&report(1)).await.status(), 503, "the row is locked");
     eventually("it counts again", async || node.put(&report(1)).await.status() == 204).await;
-    drop(stopped);
     assert_eq!(node.filled().await, (Some(1), Some(2)));
+    for number in 2..SIZE {
+        assert_eq!(node.put(&report(number)).await.status(), 204);
+    }
+    eventually("the bandit goes on", async || version(&node).await > 0).await;
+    drop(stopped);
     node.stop().await;
 }
 
-/// A session that locks all tasks and then begins a message.
-fn half_a_message(address: &str) -> TcpStream {
+/// Somebody keeps a task locked, and nobody uploads: its round cannot be closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn r32_a_round_that_somebody_keeps_locked_is_told() {
+    let database = Arc::new(Database::take());
+    let opens =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let mut place = Place::new(plain(timed(3, opens, 300, 100, 10)));
+    place.config.store = StoreKind::Postgres(database.url.clone());
+    let node = place.start(Roles::Shuffler);
+    let locked = database.clone();
+    let lock = thread::spawn(move || {
+        locked.sql("BEGIN; SELECT FROM incrowd_shuffler.task FOR UPDATE; SELECT pg_sleep(20)");
+    });
+    eventually("it tells", async || {
+        unready(&node).await.is_some_and(|reason| reason.contains("should have been closed"))
+    })
+    .await;
+    database.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND query LIKE '%pg_sleep(20)' AND pid <> pg_backend_pid()",
+    );
+    lock.join().expect_err("its session ended");
+    eventually("it is ready again", async || is_ready(&node).await).await;
+    node.stop().await;
+}
+
+/// A session that locks all tasks of a role and then begins a message.
+fn half_a_message(address: &str, role: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let with_length = |body: &[u8]| [&(body.len() as u32 + 4).to_be_bytes(), body].concat();
     // Version 3.0 of the protocol.
@@ -389,8 +441,8 @@ fn half_a_message(address: &str) -> TcpStream {
     }
     stream.write_all(&with_length(&start)).unwrap();
     until_ready(&mut stream);
-    let query = b"BEGIN; SELECT FROM incrowd_shuffler.task FOR NO KEY UPDATE\0";
-    stream.write_all(&[b"Q".as_slice(), &with_length(query)].concat()).unwrap();
+    let query = format!("BEGIN; SELECT FROM {role}.task FOR NO KEY UPDATE\0");
+    stream.write_all(&[b"Q".as_slice(), &with_length(query.as_bytes())].concat()).unwrap();
     until_ready(&mut stream);
     stream.write_all(b"Q\0\0").unwrap();
     stream
@@ -428,12 +480,22 @@ fn found(folder: &Path, secrets: &[Vec<u8>]) -> Vec<bool> {
     let mut found = vec![false; secrets.len()];
     for path in files(folder) {
         // One that the server has removed meanwhile is none.
-        let Ok(bytes) = fs::read(path) else { continue };
+        let Ok(mut bytes) = fs::read(&path) else { continue };
+        if path.parent().is_some_and(|folder| folder.ends_with("pg_wal")) {
+            bytes = without_page_headers(&bytes);
+        }
         for place in search.find_overlapping_iter(&bytes) {
             found[place.pattern().as_usize() % secrets.len()] = true;
         }
     }
     found
+}
+
+/// A file of the write-ahead log without the headers of its pages, which split what was written.
+fn without_page_headers(bytes: &[u8]) -> Vec<u8> {
+    let header = |page| if page == 0 { 40 } else { 24 };
+    let pages = bytes.chunks(8192).enumerate();
+    pages.flat_map(|(page, bytes)| bytes.get(header(page)..).unwrap_or(&[])).copied().collect()
 }
 
 /// Transactions that append fail at their end.

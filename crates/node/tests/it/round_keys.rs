@@ -11,15 +11,16 @@ use std::{
 use incrowd_envelope::SigningKey;
 use incrowd_node::{
     OpenTasks, Roles, RoundKeyError, RoundKeysConfig, ServiceError, StoreError, Upload,
-    round_keys::{self, Loss},
+    round_keys::{self, Loss, RoundKey, RoundKeys},
     store::{Log, Seq, ShufflerStore},
 };
-use incrowd_protocol::{Task, TaskId};
-use incrowd_shuffler::Kind;
+use incrowd_protocol::{Report, Task, TaskId};
+use incrowd_shuffler::{Kind, Outcome};
 use tempfile::TempDir;
 
 use crate::{
     common::{Place, contains, hot, id, mechanism, memory_folder, one_hot, orphan, plain, sums},
+    database::Database,
     shelf::Shelf,
 };
 
@@ -189,9 +190,63 @@ fn r27_r36_without_the_key_the_open_round_is_discarded_and_nothing_counts_twice(
     assert_eq!(shelf.guard().unwrap().prepare(&id, &mechanism, false).unwrap(), None);
 }
 
+/// Keys on a medium that may take its time: no task is locked meanwhile, so no node waits.
+struct AskedWithoutLock(Arc<dyn RoundKeys>, Arc<Database>);
+
+impl AskedWithoutLock {
+    fn look(&self) {
+        let sql = "SELECT count(*) FROM (SELECT FROM incrowd_shuffler.task FOR NO KEY UPDATE SKIP LOCKED) AS free";
+        assert_eq!(self.1.sql(sql), "1", "the task is locked");
+    }
+}
+
+impl RoundKeys for AskedWithoutLock {
+    fn get_or_create(&self, task: &TaskId, round: u32) -> Result<RoundKey, RoundKeyError> {
+        self.look();
+        self.0.get_or_create(task, round)
+    }
+
+    fn get(&self, task: &TaskId, round: u32) -> Result<Option<RoundKey>, RoundKeyError> {
+        self.look();
+        self.0.get(task, round)
+    }
+
+    fn destroy_before(&self, task: &TaskId, round: u32) -> Result<(), RoundKeyError> {
+        self.look();
+        self.0.destroy_before(task, round)
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+#[test]
+fn r25_a_slow_medium_keeps_no_task_of_other_nodes_locked() {
+    let database = Arc::new(Database::take());
+    let mut shelf = Shelf::on(database.clone());
+    let (keys, folder) = shelf.keys.take().unwrap();
+    shelf.keys = Some((Arc::new(AskedWithoutLock(keys, database)), folder));
+    let task = orphan(plain(mechanism(12, 1, &[(3, 4, 1)])));
+    shelf.open(&task);
+    for number in 0..12 {
+        let report = one_hot(task.mechanism(), 1 + number / 4, number);
+        // Each round begins at another node.
+        shelf.accept(&task, vec![report]);
+        if number % 4 == 3 {
+            shelf.switch();
+        }
+    }
+    assert!(shelf.release(&task.id(), 3).is_some());
+}
+
 #[test]
 fn r27_with_a_grace_window_a_lost_key_is_an_error_unless_accepted() {
-    let mut shelf = Shelf::guarded();
+    lost_keys(Shelf::guarded());
+    lost_keys(Shelf::postgres());
+}
+
+fn lost_keys(mut shelf: Shelf) {
     let task = orphan(plain(mechanism(6, 1, &[(4, 4, 1)])));
     let (id, mechanism) = (task.id(), Arc::new(task.mechanism().clone()));
     shelf.open(&task);
@@ -211,6 +266,7 @@ fn r27_with_a_grace_window_a_lost_key_is_an_error_unless_accepted() {
     drop(guard);
     let progress = shelf.open(&task);
     assert_eq!((progress.round, progress.count, progress.remembered), (Some(2), 2, 2));
+    counts_once(&mut shelf, &task, &one_hot(&mechanism, 1, 7));
     let (keys, _) = shelf.keys.as_ref().unwrap();
     keys.destroy_before(&id, 3).unwrap();
     shelf.crash();
@@ -218,9 +274,25 @@ fn r27_with_a_grace_window_a_lost_key_is_an_error_unless_accepted() {
     let error = guard.prepare(&id, &mechanism, false).unwrap_err();
     assert!(matches!(error, StoreError::RoundKeyLost { round: 2, .. }), "{error}");
     let loss = guard.prepare(&id, &mechanism, true).unwrap();
-    assert_eq!(loss, Some(Loss { round: 2, reports: 2, sums: true }));
+    assert_eq!(loss, Some(Loss { round: 2, reports: 3, sums: true }));
+    drop(guard);
     let progress = shelf.open(&task);
     assert_eq!((progress.round, progress.count, progress.remembered), (Some(2), 0, 0));
+    counts_once(&mut shelf, &task, &one_hot(&mechanism, 2, 8));
+    counts_once(&mut shelf, &task, &one_hot(&mechanism, 1, 9));
+    assert!(shelf.store.forget().unwrap());
+    let again = shelf.accept(&task, vec![one_hot(&mechanism, 2, 8)]);
+    assert!(matches!(again[..], [Outcome::Duplicate]), "{again:?}");
+}
+
+/// It counts, and not again after a restart.
+fn counts_once(shelf: &mut Shelf, task: &Task, report: &Report) {
+    let counted = shelf.accept(task, vec![report.clone()]);
+    assert!(matches!(counted[..], [Outcome::Counted]), "{counted:?}");
+    shelf.crash();
+    shelf.open(task);
+    let again = shelf.accept(task, vec![report.clone()]);
+    assert!(matches!(again[..], [Outcome::Duplicate]), "{again:?}");
 }
 
 /// A shelf with an open round, and what opening it says after a change.

@@ -6,7 +6,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, agreed, barrier},
+    database::{Database, Durable, Lease, agree, agreed, barrier, identity},
     schema::Schema,
     settings::PostgresSettings,
 };
@@ -83,7 +83,7 @@ impl PostgresBanditStore {
             (&known, Type::INT8),
         ];
         let mut session = self.database.session()?;
-        session.transaction(|session| {
+        let stepped = session.transaction(|session| {
             let row = session.wait(async |client| client.query_typed_opt(STEP, &moved).await)?;
             let Some(row) = row else {
                 // Another node was first, or this is another history.
@@ -95,7 +95,11 @@ impl PostgresBanditStore {
                 write_release(session, number, after, release)?;
             }
             model.map_or(Ok(()), |model| write_model(session, number, model))
-        })?;
+        });
+        if matches!(stepped, Err(StoreError::Locked)) {
+            self.database.end_stopped(SCHEMA.name)?;
+        }
+        stepped?;
         if let Some(model) = model {
             self.durable.add(&session, *task, model.version);
         }
@@ -239,6 +243,10 @@ impl BanditStore for PostgresBanditStore {
 impl Shared for PostgresBanditStore {
     fn confirm(&self) -> Result<(), StoreError> {
         barrier(&mut self.database.session()?)
+    }
+
+    fn identity(&self) -> Result<String, StoreError> {
+        identity(&mut self.database.session()?)
     }
 
     fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {

@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use incrowd_protocol::TaskId;
@@ -13,13 +13,13 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, agreed, barrier},
+    database::{Database, Durable, Lease, agree, agreed, barrier, identity},
     schema::Schema,
     settings::PostgresSettings,
 };
 use crate::store::{
     Change, CommitError, Head, Log, ReleaseHash, Seq, Shared, ShufflerStore, SignedRelease,
-    StoreError, Turn,
+    StoreError, TaskState, Turn,
     rows::{checked_at, code, kind, place, signed, state, state_code, stored, with_checksum_at},
 };
 
@@ -66,17 +66,14 @@ const RELEASE: &str = "INSERT INTO incrowd_shuffler.release (task, round, bytes,
 const DROP: &str =
     "DELETE FROM incrowd_shuffler.entry USING unnest($1::int[], $2::bigint[]) AS d (task, seq)
     WHERE entry.task = d.task AND entry.kind = ANY('{1,2}') AND entry.seq < d.seq";
+/// Ids up to this commit, maybe also those of the round that goes on.
+const DROP_IDS: &str = "DELETE FROM incrowd_shuffler.entry USING unnest($1::int[], $2::bigint[], $3::bigint[]) AS d (task, seq, round)
+    WHERE entry.task = d.task AND entry.kind = 0 AND entry.seq <= d.seq AND entry.round < d.round";
 /// Rows of dropped ids, unless another node removes them just now.
 const REMOVE: &str = "DELETE FROM incrowd_shuffler.entry WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM incrowd_shuffler.entry WHERE task = $1 AND kind = 0 AND round < $2 ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED))";
 /// Rows that are removed at once.
 const ROWS: i64 = 10_000;
-/// Ends sessions of nodes that hold a task's row and have sent nothing for longer than a lock is
-/// waited for: those that stopped inside a message, which the server's own limit does not see. One
-/// whose commit waits for a standby is left alone.
-const END_STOPPED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'incrowd' AND pid <> pg_backend_pid()
-    AND wait_event = 'ClientRead' AND xact_start IS NOT NULL AND state_change < clock_timestamp() - interval '6 s'
-    AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'incrowd_shuffler.task'::regclass)";
 /// How often a node that computes under a lock tells the server that it lives, and how often at
 /// most: a round has to be closed within that time.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -142,16 +139,14 @@ impl ShufflerStore for PostgresShufflerStore {
             Err(error) => {
                 session.discard();
                 drop(session);
-                if matches!(error, StoreError::Busy) {
-                    let ended = self.database.session()?.wait(async |client| {
-                        client.query_typed(END_STOPPED, &[]).await.map(|rows| rows.len())
-                    })?;
-                    tracing::warn!(ended, "a task is locked for too long by another node");
+                if matches!(error, StoreError::Locked) {
+                    self.database.end_stopped(SCHEMA.name)?;
                 }
                 return Err(error);
             }
         };
-        self.database.set_clock(clock.get(0));
+        let time = clock.get(0);
+        self.database.set_clock(time);
         let found = rows.iter().map(TaskRow::read).collect::<Result<Vec<_>, _>>();
         // The rows are locked.
         let found = found.inspect_err(|_| session.discard())?;
@@ -160,6 +155,7 @@ impl ShufflerStore for PostgresShufflerStore {
             tasks: tasks.iter().copied().zip(found).collect(),
             session: Mutex::new(session),
             store: self,
+            clock: (Instant::now(), time),
             keeping,
             over: false,
         };
@@ -202,7 +198,8 @@ impl ShufflerStore for PostgresShufflerStore {
                 [(&task, Type::INT4), (&from, Type::INT8), (&ROWS, Type::INT8)];
             let removed =
                 session.wait(async |client| client.execute_typed(REMOVE, &values).await)?;
-            if removed < ROWS as u64 {
+            // Another node may be removing the last ones.
+            if removed < ROWS as u64 && !has_dropped(&mut session, task, from)? {
                 lock(&self.removed).insert(task, from);
             } else {
                 all = false;
@@ -234,6 +231,10 @@ impl ShufflerStore for PostgresShufflerStore {
 impl Shared for PostgresShufflerStore {
     fn confirm(&self) -> Result<(), StoreError> {
         barrier(&mut self.database.session()?)
+    }
+
+    fn identity(&self) -> Result<String, StoreError> {
+        identity(&mut self.database.session()?)
     }
 
     fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -275,6 +276,8 @@ struct PostgresTurn<'a> {
     store: &'a PostgresShufflerStore,
     /// The rows as they were locked.
     tasks: HashMap<TaskId, TaskRow>,
+    /// The server's time as it was asked under the lock, and when.
+    clock: (Instant, SystemTime),
     keeping: JoinHandle<()>,
     /// Whether the transaction has ended.
     over: bool,
@@ -296,7 +299,8 @@ impl Log for PostgresTurn<'_> {
     }
 
     fn now(&self) -> SystemTime {
-        self.store.now()
+        let (asked, time) = self.clock;
+        time + asked.elapsed()
     }
 
     fn incarnation(&self) -> u64 {
@@ -306,15 +310,15 @@ impl Log for PostgresTurn<'_> {
 
 impl Turn for PostgresTurn<'_> {
     fn commit(mut self: Box<Self>, changes: Vec<(TaskId, Change)>) -> Result<(), CommitError> {
-        let written = Written::of(&self.tasks, changes)?;
+        let columns = Columns::of(&self.tasks, changes)?;
         let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
-        session.wait(async |client| written.write(client).await).and_then(|moved| {
-            let stale = written.stale(&self.tasks);
-            if moved.0 != written.numbers.len() as u64 {
+        session.wait(async |client| columns.write(client).await).and_then(|moved| {
+            let stale = columns.stale(&self.tasks);
+            if moved.0 != columns.numbers.len() as u64 {
                 return Err(stale);
             }
-            match written.releases.round.first() {
-                Some(round) if moved.1 != written.releases.round.len() as u64 => {
+            match columns.releases.round.first() {
+                Some(round) if moved.1 != columns.releases.round.len() as u64 => {
                     Err(StoreError::Released(*round as u32))
                 }
                 _ => Ok(()),
@@ -335,7 +339,7 @@ impl Turn for PostgresTurn<'_> {
             // It waited for a standby and was told not to.
             return Err(CommitError::Unknown(StoreError::NotReplicated));
         }
-        for (task, round) in written.durable {
+        for (task, round) in columns.durable {
             self.store.durable.add(session, task, round.into());
         }
         Ok(())
@@ -360,7 +364,7 @@ impl Drop for PostgresTurn<'_> {
 
 /// The changes of a commit, column by column.
 #[derive(Default)]
-struct Written {
+struct Columns {
     numbers: Vec<i32>,
     seqs: Vec<i64>,
     rounds: Vec<i64>,
@@ -371,6 +375,8 @@ struct Written {
     /// The first round whose ids are not dropped; 0 if none are by this commit.
     ids_from: Vec<i64>,
     drops: (Vec<i32>, Vec<i64>),
+    /// Ids that are removed at once: of tasks that discard them and go on.
+    removed: (Vec<i32>, Vec<i64>, Vec<i64>),
     /// Rounds whose releases are durable afterwards.
     durable: Vec<(TaskId, u32)>,
     ids: Vec<TaskId>,
@@ -393,12 +399,12 @@ struct Releases {
     signature: Vec<Vec<u8>>,
 }
 
-impl Written {
+impl Columns {
     fn of(
         tasks: &HashMap<TaskId, TaskRow>,
         changes: Vec<(TaskId, Change)>,
     ) -> Result<Self, StoreError> {
-        let mut written = Self::default();
+        let mut columns = Self::default();
         for (id, Change { append, releases, drop_sums_before, drop_ids_before, head }) in changes {
             let row = tasks.get(&id).ok_or(StoreError::UnknownTask(id))?;
             let current = row.head.seq;
@@ -406,38 +412,52 @@ impl Written {
                 return Err(StoreError::Stale { found: head.seq.0, last: current.0 });
             }
             let (task, seq) = (row.number, head.seq.0 as i64);
-            written.ids.push(id);
-            written.numbers.push(task);
-            written.seqs.push(seq);
-            written.rounds.push(head.round.into());
-            written.last.push(head.last.map(|last| last.bytes().to_vec()));
-            written.states.push(state_code(head.state) as i16);
+            columns.ids.push(id);
+            columns.numbers.push(task);
+            columns.seqs.push(seq);
+            columns.rounds.push(head.round.into());
+            columns.last.push(head.last.map(|last| last.bytes().to_vec()));
+            columns.states.push(state_code(head.state) as i16);
             for Entry { round, kind, bytes } in append {
                 let at = place(id.bytes(), head.seq, kind, round);
-                written.entries.task.push(task);
-                written.entries.kind.push(code(kind) as i16);
-                written.entries.seq.push(seq);
-                written.entries.round.push(round.into());
-                written.entries.bytes.push(with_checksum_at(&at, bytes));
+                columns.entries.task.push(task);
+                columns.entries.kind.push(code(kind) as i16);
+                columns.entries.seq.push(seq);
+                columns.entries.round.push(round.into());
+                columns.entries.bytes.push(with_checksum_at(&at, bytes));
             }
-            written.durable.extend(releases.iter().map(|(round, _)| (id, *round)));
+            let released = !releases.is_empty();
+            columns.durable.extend(releases.iter().map(|(round, _)| (id, *round)));
             for (round, release) in releases {
                 let (bytes, signature) = stored(release);
-                written.releases.task.push(task);
-                written.releases.round.push(round.into());
-                written.releases.bytes.push(bytes);
-                written.releases.signature.push(signature);
+                columns.releases.task.push(task);
+                columns.releases.round.push(round.into());
+                columns.releases.bytes.push(bytes);
+                columns.releases.signature.push(signature);
             }
-            written.ids_from.push(drop_ids_before.into());
+            let comes_later = match head.state {
+                TaskState::Open => !released,
+                TaskState::Moving => true,
+                TaskState::Closed | TaskState::Moved => false,
+            };
+            if comes_later && drop_ids_before > 0 {
+                // Ids of these rounds that come later must be read.
+                columns.removed.0.push(task);
+                columns.removed.1.push(seq);
+                columns.removed.2.push(drop_ids_before.into());
+                columns.ids_from.push(1);
+            } else {
+                columns.ids_from.push(drop_ids_before.into());
+            }
             if drop_sums_before > Seq(0) {
-                written.drops.0.push(task);
-                written.drops.1.push(i64::try_from(drop_sums_before.0).unwrap_or(i64::MAX));
+                columns.drops.0.push(task);
+                columns.drops.1.push(i64::try_from(drop_sums_before.0).unwrap_or(i64::MAX));
             }
         }
-        Ok(written)
+        Ok(columns)
     }
 
-    /// Sends everything at once. How many heads were moved and releases written.
+    /// Sends everything at once. How many heads were moved and releases columns.
     async fn write(&self, client: &Client) -> Result<(u64, u64), tokio_postgres::Error> {
         let heads = [
             (&self.numbers as &(dyn ToSql + Sync), Type::INT4_ARRAY),
@@ -467,17 +487,25 @@ impl Written {
         let some = async |sql, there: bool, values: &[(&(dyn ToSql + Sync), Type)]| {
             if there { client.execute_typed(sql, values).await } else { Ok(0) }
         };
-        let (moved, appended, released, dropped) = join!(
+        let (task, seq, round) = &self.removed;
+        let removed = [
+            (task as &(dyn ToSql + Sync), Type::INT4_ARRAY),
+            (seq, Type::INT8_ARRAY),
+            (round, Type::INT8_ARRAY),
+        ];
+        let (moved, appended, released, dropped, removed) = join!(
             some(MOVE, true, &heads),
             some(APPEND, !self.entries.task.is_empty(), &entries),
             some(RELEASE, !self.releases.task.is_empty(), &releases),
             some(DROP, !self.drops.0.is_empty(), &drops),
+            some(DROP_IDS, !self.removed.0.is_empty(), &removed),
         );
         // The first error is why the others failed.
         let moved = moved?;
         appended?;
         let released = released?;
         dropped?;
+        removed?;
         Ok((moved, released))
     }
 
@@ -521,6 +549,14 @@ fn head(session: &mut Lease<'_>, task: &TaskId) -> Result<(TaskRow, SystemTime),
         session.wait(async |client| client.query_typed_opt(&sql, &[(&id, Type::BYTEA)]).await)?;
     let row = row.ok_or(StoreError::UnknownTask(*task))?;
     Ok((TaskRow::read(&row)?, row.get(6)))
+}
+
+/// Whether there are rows of dropped ids.
+fn has_dropped(session: &mut Lease<'_>, task: i32, from: i64) -> Result<bool, StoreError> {
+    let sql = "SELECT EXISTS (SELECT FROM incrowd_shuffler.entry WHERE task = $1 AND kind = 0 AND round < $2)";
+    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&task, Type::INT4), (&from, Type::INT8)];
+    let row = session.wait(async |client| client.query_typed_one(sql, &values).await)?;
+    Ok(row.get(0))
 }
 
 fn tail(
