@@ -123,7 +123,7 @@ async fn r29_slow_uploads_and_reads_have_places_of_their_own_and_readiness_tells
 async fn r29_connections_that_never_read_are_closed() {
     const MANY: usize = 6;
     let mut place = Place::new(plain(mechanism(2, 0, &[(2, 4, 1)])));
-    place.config.http.write_seconds = 1;
+    place.config.http.write_seconds = 2;
     place.config.http.connections = MANY;
     let node = place.start(Roles::Shuffler);
     // More answers than the system keeps for a connection.
@@ -140,7 +140,8 @@ async fn r29_connections_that_never_read_are_closed() {
     let devices = |name: &str| format!("incrowd_http_connections{name}{{listener=\"devices\"");
     let late = connect(node.node.address());
     (&late).write_all(get("/openapi.json").as_bytes()).unwrap();
-    let closed = is_closed(&late);
+    // Not for as long as the others may stay.
+    let closed = (0..50).any(|_| is_closed(&late));
     // The operator has a listener of their own.
     let text = node.metrics().await;
     assert!(closed || metric(&text, &devices("_stalled_total")) > 0.5, "one too many");
