@@ -1,7 +1,7 @@
 //! Several nodes on one PostgreSQL database: any of them answers any request (R1 to R5, R24, R26),
 //! and what becomes of them when the database refuses or goes away (R25). In these tests the nodes
-//! are in one process; `crates/cli/tests/it/cluster` kills real ones, and in `failover.rs` another
-//! server takes over.
+//! are in one process; `crates/cli/tests/it/crash/cluster.rs` kills real ones, and in `failover.rs`
+//! another server takes over.
 
 use std::{
     fs,
