@@ -101,8 +101,9 @@ pub struct Change {
     /// Snapshots and deltas of earlier commits than this one go.
     pub drop_sums_before: Seq,
     /// Ids up to this commit that are of earlier rounds than this one go; 0 if none do. With a
-    /// release of an open task, or at the end of one, it does not fall, and no ids of earlier rounds
-    /// come later, until [`ShufflerStore::forget`] has removed what was dropped. Otherwise they may.
+    /// release of an open task, or at the end of one, it does not fall, and no ids of earlier
+    /// rounds come later, until [`ShufflerStore::forget`] has removed what was dropped. Otherwise
+    /// they may.
     pub drop_ids_before: u32,
     /// The head afterwards. Its `seq` must follow the current one, or nothing is committed.
     pub head: Head,

@@ -6,7 +6,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, agreed, barrier, identity},
+    database::{Database, Durable, Lease, barrier},
     schema::Schema,
     settings::PostgresSettings,
 };
@@ -46,14 +46,16 @@ pub struct PostgresBanditStore {
 impl PostgresBanditStore {
     /// Connects, and makes the tables or brings them to the newest version.
     pub(crate) fn open(settings: &PostgresSettings) -> Result<Self, StoreError> {
-        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        let store =
+            Self { database: Database::new(settings, SCHEMA.name)?, durable: Durable::default() };
         SCHEMA.migrate(&mut store.database.session()?)?;
         Ok(store)
     }
 
     /// Connects to look at it; none if there are no tables.
     pub(crate) fn inspect(settings: &PostgresSettings) -> Result<Option<Self>, StoreError> {
-        let store = Self { database: Database::new(settings)?, durable: Durable::default() };
+        let store =
+            Self { database: Database::new(settings, SCHEMA.name)?, durable: Durable::default() };
         let version = SCHEMA.version(&mut store.database.session()?)?;
         Ok(version.map(|_| store))
     }
@@ -97,7 +99,7 @@ impl PostgresBanditStore {
             model.map_or(Ok(()), |model| write_model(session, number, model))
         });
         if matches!(stepped, Err(StoreError::Locked)) {
-            self.database.end_stopped(SCHEMA.name)?;
+            self.database.end_stopped()?;
         }
         stepped?;
         if let Some(model) = model {
@@ -236,25 +238,7 @@ impl BanditStore for PostgresBanditStore {
     }
 
     fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
-    }
-}
-
-impl Shared for PostgresBanditStore {
-    fn confirm(&self) -> Result<(), StoreError> {
-        barrier(&mut self.database.session()?)
-    }
-
-    fn identity(&self) -> Result<String, StoreError> {
-        identity(&mut self.database.session()?)
-    }
-
-    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        agreed(&mut self.database.session()?, SCHEMA.name, name)
-    }
-
-    fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
-        agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
+        Some(&self.database)
     }
 }
 

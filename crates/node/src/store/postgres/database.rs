@@ -24,7 +24,7 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::settings::PostgresSettings;
-use crate::store::StoreError;
+use crate::store::{Shared, StoreError};
 
 /// How long a host has until a session with it can be used. Then the next one is tried: a server
 /// that is frozen still takes connections.
@@ -62,11 +62,15 @@ const SERVER: &str = "SELECT current_setting('server_version_num')::int,
 const BARRIER: &str = "SELECT pg_logical_emit_message(true, 'incrowd', '')";
 
 /// Ends sessions of nodes that hold a row of these tables and have neither sent nor taken anything
-/// for longer than a lock is waited for: those that stopped inside a message, which the server's own
-/// limit does not see. One whose commit waits for a standby is left alone.
+/// for longer than a lock is waited for: those that stopped inside a message, which the server's
+/// own limit does not see. One whose commit waits for a standby is left alone.
 const END_STOPPED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'incrowd' AND pid <> pg_backend_pid()
     AND wait_event = ANY('{ClientRead,ClientWrite}') AND xact_start IS NOT NULL AND state_change < clock_timestamp() - interval '6 s'
     AND pid IN (SELECT pid FROM pg_locks WHERE relation = $1::text::regclass)";
+
+/// Which database it is, by whatever name it is reached.
+const IDENTITY: &str = "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' ||
+    (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// The oldest server that the tests run on.
 const OLDEST: i32 = 150_000;
@@ -76,6 +80,8 @@ pub(super) struct Database {
     /// Drives connections and timers. None only while it is dropped.
     runtime: Option<Runtime>,
     settings: PostgresSettings,
+    /// Where the tables of the role are.
+    schema: &'static str,
     sessions: Mutex<Sessions>,
     /// A session was given back.
     returned: Condvar,
@@ -116,7 +122,7 @@ impl Drop for Session {
 }
 
 impl Database {
-    pub fn new(settings: &PostgresSettings) -> Result<Self, StoreError> {
+    pub fn new(settings: &PostgresSettings, schema: &'static str) -> Result<Self, StoreError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("postgres")
@@ -126,6 +132,7 @@ impl Database {
         Ok(Self {
             runtime: Some(runtime),
             settings: settings.clone(),
+            schema,
             sessions: Mutex::default(),
             returned: Condvar::new(),
             incarnation: AtomicU64::new(0),
@@ -273,8 +280,8 @@ impl Database {
     }
 
     /// Ends sessions of nodes that stopped while they held a task of a role.
-    pub fn end_stopped(&self, schema: &str) -> Result<(), StoreError> {
-        let table = format!("{schema}.task");
+    pub fn end_stopped(&self) -> Result<(), StoreError> {
+        let table = format!("{}.task", self.schema);
         let ended = self.session()?.wait(async |client| {
             client.query_typed(END_STOPPED, &[(&table, Type::TEXT)]).await.map(|rows| rows.len())
         })?;
@@ -305,6 +312,37 @@ impl Database {
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared for Database {
+    fn confirm(&self) -> Result<(), StoreError> {
+        barrier(&mut self.session()?)
+    }
+
+    fn identity(&self) -> Result<String, StoreError> {
+        let row =
+            self.session()?.wait(async |client| client.query_typed_one(IDENTITY, &[]).await)?;
+        Ok(row.get(0))
+    }
+
+    fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
+        let schema = self.schema;
+        let conflict = if replace { "UPDATE SET value = excluded.value" } else { "NOTHING" };
+        let insert =
+            format!("INSERT INTO {schema}.service VALUES ($1, $2) ON CONFLICT (key) DO {conflict}");
+        let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&value, Type::BYTEA)];
+        self.session()?.wait(async |client| client.execute_typed(&insert, &values).await)?;
+        let agreed = self.agreed(name)?;
+        agreed.ok_or_else(|| StoreError::Damaged(format!("{schema}.service has no {name}")))
+    }
+
+    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let select = format!("SELECT value FROM {}.service WHERE key = $1", self.schema);
+        let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+        let row =
+            self.session()?.wait(async |client| client.query_typed_opt(&select, &values).await)?;
+        Ok(row.map(|row| row.get(0)))
     }
 }
 
@@ -465,40 +503,4 @@ pub(super) fn barrier(session: &mut Lease<'_>) -> Result<(), StoreError> {
     }
     confirmed?;
     if session.take_warning() { Err(StoreError::NotReplicated) } else { Ok(()) }
-}
-
-/// Which database it is, by whatever name it is reached.
-pub(super) fn identity(session: &mut Lease<'_>) -> Result<String, StoreError> {
-    let sql = "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' || (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let row = session.wait(async |client| client.query_typed_one(sql, &[]).await)?;
-    Ok(row.get(0))
-}
-
-/// The value that all nodes have of something: the first one's, or this.
-pub(super) fn agree(
-    session: &mut Lease<'_>,
-    schema: &str,
-    name: &str,
-    value: &[u8],
-    replace: bool,
-) -> Result<Vec<u8>, StoreError> {
-    let conflict = if replace { "UPDATE SET value = excluded.value" } else { "NOTHING" };
-    let insert =
-        format!("INSERT INTO {schema}.service VALUES ($1, $2) ON CONFLICT (key) DO {conflict}");
-    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&value, Type::BYTEA)];
-    session.wait(async |client| client.execute_typed(&insert, &values).await)?;
-    let agreed = agreed(session, schema, name)?;
-    agreed.ok_or_else(|| StoreError::Damaged(format!("{schema}.service has no {name}")))
-}
-
-/// The value that all nodes have of something; none if nobody gave it.
-pub(super) fn agreed(
-    session: &mut Lease<'_>,
-    schema: &str,
-    name: &str,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    let select = format!("SELECT value FROM {schema}.service WHERE key = $1");
-    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-    let row = session.wait(async |client| client.query_typed_opt(&select, &values).await)?;
-    Ok(row.map(|row| row.get(0)))
 }

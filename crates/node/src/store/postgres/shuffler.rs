@@ -13,7 +13,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    database::{Database, Durable, Lease, agree, agreed, barrier, identity},
+    database::{Database, Durable, Lease, barrier},
     schema::Schema,
     settings::PostgresSettings,
 };
@@ -109,7 +109,7 @@ impl PostgresShufflerStore {
     }
 
     fn new(settings: &PostgresSettings) -> Result<Self, StoreError> {
-        let (database, durable) = (Database::new(settings)?, Durable::default());
+        let (database, durable) = (Database::new(settings, SCHEMA.name)?, Durable::default());
         Ok(Self { database, durable, removed: Mutex::default() })
     }
 }
@@ -140,7 +140,7 @@ impl ShufflerStore for PostgresShufflerStore {
                 session.discard();
                 drop(session);
                 if matches!(error, StoreError::Locked) {
-                    self.database.end_stopped(SCHEMA.name)?;
+                    self.database.end_stopped()?;
                 }
                 return Err(error);
             }
@@ -224,25 +224,7 @@ impl ShufflerStore for PostgresShufflerStore {
     }
 
     fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
-    }
-}
-
-impl Shared for PostgresShufflerStore {
-    fn confirm(&self) -> Result<(), StoreError> {
-        barrier(&mut self.database.session()?)
-    }
-
-    fn identity(&self) -> Result<String, StoreError> {
-        identity(&mut self.database.session()?)
-    }
-
-    fn agreed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        agreed(&mut self.database.session()?, SCHEMA.name, name)
-    }
-
-    fn agree(&self, name: &str, value: &[u8], replace: bool) -> Result<Vec<u8>, StoreError> {
-        agree(&mut self.database.session()?, SCHEMA.name, name, value, replace)
+        Some(&self.database)
     }
 }
 
