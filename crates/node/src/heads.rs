@@ -97,8 +97,8 @@ impl Heads {
         self.get(task).map_or(Ok(()), |last| last.check(store, task, &witness))
     }
 
-    /// Takes the newest releases; they are durable after [`Heads::save`]. An earlier one than it
-    /// knows is none.
+    /// Takes the newest releases; they are durable after [`Heads::save`]. A release of an earlier
+    /// round than the known one is ignored.
     pub(crate) fn learn(&mut self, task: TaskId, last: Witnessed) {
         if self.get(&task).is_none_or(|known| known.round <= last.round) {
             self.owed |= self.known.insert(task, last) != Some(last);

@@ -236,8 +236,8 @@ impl BanditServer {
             return Ok(());
         }
         let (bandit, handle) = (self.clone(), handle.clone());
-        // Also for a client that is gone: the next one waits for the answer instead of asking
-        // again.
+        // It goes on when its client disconnects: the next one waits for this answer instead of
+        // asking again.
         let asked = tokio::spawn(async move {
             let task = handle.clone();
             let read = async || {

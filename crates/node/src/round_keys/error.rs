@@ -47,7 +47,7 @@ pub enum RoundKeyError {
         /// What is wrong.
         reason: String,
     },
-    /// A medium that has been asked for long.
+    /// An earlier question to the medium is not answered yet.
     #[error("the medium of round keys (shuffler.round_keys) has not answered yet")]
     Silent,
     /// No randomness.

@@ -193,8 +193,8 @@ impl GuardedStore {
         if self.store.incarnation() == read_from { Ok(()) } else { Err(StoreError::Unreachable) }
     }
 
-    /// Has the keys at hand that a commit may need, so that nobody waits for the medium while a
-    /// task is locked for other nodes.
+    /// Caches the keys that a commit may need, of the open round and the next one, so that the
+    /// medium is not asked while a task is locked for other nodes.
     fn fetch_keys(&self, tasks: &[TaskId]) -> Result<(), StoreError> {
         for task in tasks {
             let Some(of) = lock(&self.elsewhere).get(task).filter(|of| !of.ended).cloned() else {

@@ -439,7 +439,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Sends everything at once. How many heads were moved and releases columns.
+    /// Sends everything at once. How many heads were moved and releases written.
     async fn write(&self, client: &Client) -> Result<(u64, u64), tokio_postgres::Error> {
         let heads = [
             (&self.numbers as &(dyn ToSql + Sync), Type::INT4_ARRAY),
